@@ -1,0 +1,6 @@
+"""The engine: all runs of a study advance together, as one run on the disjoint union of their graphs."""
+
+from dspodfl.engine.loop import Snapshot, simulate
+from dspodfl.engine.stack import Block, Run, Stack
+
+__all__ = ["Block", "Run", "Snapshot", "Stack", "simulate"]

@@ -1,0 +1,68 @@
+"""The plain loop: one run, one client, one neighbour, one parameter vector at a time.
+
+Short and slow on purpose. It is what the paper's pseudocode says, and the oracle that the fast engine is tested
+against; it shares with it the events, the minibatch indices and the model, and nothing of how they are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl import rng
+from dspodfl.engine.stack import Run
+from dspodfl.graph import Part
+from dspodfl.models import Model
+from dspodfl.rng import Stream
+
+Gradient = Callable[[int, Tensor], Tensor]
+
+
+def plain_loop(
+    run: Run, model: Model, initial: Tensor, *, iterations: int, batch_size: int, order: str = "simultaneous"
+) -> Iterator[Tensor]:
+    """Θ after 1, 2, … updates of one run. Shapes: initial (clients, p), whose dtype is kept."""
+    graph, data = run.rates.graph, run.data
+    dtype = initial.dtype
+    inputs = torch.from_numpy(data.dataset.normalized(data.dataset.x_train))
+    targets = torch.from_numpy(data.dataset.y_train)
+    theta = [row.clone() for row in initial]
+    part = Part.whole(graph, run.seed)
+
+    for k in range(iterations):
+        at = np.array([k])
+        present, weight, _ = run.wiring.at(at)
+        events = run.schedule(at, part, run.rates)
+        alpha = float(run.learning_rate(at)[0])
+
+        def gradient(i: int, point: Tensor, k: int = k) -> Tensor:
+            word = rng.words(run.seed, Stream.BATCH, i, k=k, slots=batch_size)
+            shard = data.shards[i]
+            rows = torch.from_numpy(shard[rng.index_below(word, len(shard))])
+            y = targets[rows].to(dtype) if targets.is_floating_point() else targets[rows]
+            point = point.detach().requires_grad_()
+            (g,) = torch.autograd.grad(model.objective(point, inputs[rows].to(dtype), y), point)
+            return g
+
+        def mixed(models: list[Tensor], present=present, weight=weight, events=events) -> list[Tensor]:  # type: ignore[no-untyped-def]
+            out = [m.clone() for m in models]
+            for e, (i, j) in enumerate(graph.edges.tolist()):
+                if events.v_hat[0, e] and (present is None or present[0, e]):
+                    out[i] += float(weight[0, e]) * (models[j] - models[i])
+                    out[j] += float(weight[0, e]) * (models[i] - models[j])
+            return out
+
+        def adapted(models: list[Tensor], at_models: list[Tensor], events=events, alpha=alpha) -> list[Tensor]:  # type: ignore[no-untyped-def]
+            return [m - alpha * gradient(i, at_models[i]) if events.v[0, i] else m for i, m in enumerate(models)]
+
+        if order == "simultaneous":
+            theta = adapted(mixed(theta), theta)
+        elif order == "combine_then_adapt":
+            combined = mixed(theta)
+            theta = adapted(combined, combined)
+        else:
+            theta = mixed(adapted(theta, theta))
+        yield torch.stack(theta)

@@ -1,0 +1,29 @@
+"""Errors that a person can act on; the command line prints them plainly and exits with 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used: names the field, the value and what is allowed.
+
+    >>> raise InputError("graph.radius", -1, "a number above 0")
+    Traceback (most recent call last):
+    dspodfl.errors.InputError: graph.radius = -1: must be a number above 0
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field, self.value, self.allowed = field, value, allowed
+        super().__init__(f"{field} = {value!r}: must be {allowed}")
+
+
+class DataError(RuntimeError):
+    """A data file is missing, damaged or of the wrong form; the message says which and what to do."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the nearest of names, or nothing."""
+    close = get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,218 @@
+"""Graphs of clients, the generators that draw them, and the part of a graph that a process holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from dspodfl import rng
+from dspodfl.errors import InputError
+from dspodfl.rng import Stream
+
+ATTEMPTS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph on clients 0 … n − 1, without loops.
+
+    ``edges`` is an int64 array of shape (links, 2), each row (i, j) with i < j, rows in lexicographic order: the
+    order in which links are counted and summed everywhere. ``labels`` are the users' own names of the clients.
+
+    >>> Graph.from_edges(3, [(2, 1), (0, 1)]).edges.tolist()
+    [[0, 1], [1, 2]]
+    """
+
+    n: int
+    edges: np.ndarray
+    positions: np.ndarray | None = field(default=None, compare=False)
+    labels: tuple[str, ...] | None = None
+
+    @staticmethod
+    def from_edges(
+        n: int,
+        edges: Iterable[Sequence[int]],
+        positions: np.ndarray | None = None,
+        labels: tuple[str, ...] | None = None,
+    ) -> Graph:
+        """A graph from pairs in any order and orientation; repeated pairs are one link."""
+        pairs = np.asarray(list(edges), dtype=np.int64).reshape(-1, 2)
+        if pairs.size and (pairs.min() < 0 or pairs.max() >= n or (pairs[:, 0] == pairs[:, 1]).any()):
+            raise InputError("graph", pairs.tolist()[:5], f"links between two different clients of 0 … {n - 1}")
+        return Graph(n, np.unique(np.sort(pairs, axis=1), axis=0), positions, labels)
+
+    @staticmethod
+    def from_networkx(graph: nx.Graph) -> Graph:
+        """Any undirected NetworkX graph, clients in its node order, labels and 2-D ``pos`` kept."""
+        if graph.is_directed() or graph.is_multigraph():
+            raise InputError("graph", type(graph).__name__, "an undirected graph without parallel edges")
+        nodes = list(graph.nodes)
+        number = {node: i for i, node in enumerate(nodes)}
+        loops = [node for node in nodes if graph.has_edge(node, node)]
+        if loops:
+            raise InputError("graph", f"self-loop at {loops[0]!r}", "without self-loops")
+        where = [graph.nodes[v].get("pos", (graph.nodes[v].get("x"), graph.nodes[v].get("y"))) for v in nodes]
+        known = bool(nodes) and all(len(p) == 2 and None not in p for p in where)
+        positions = np.array(where, dtype=np.float64) if known else None
+        labels = None if nodes == list(range(len(nodes))) else tuple(str(v) for v in nodes)
+        return Graph.from_edges(len(nodes), [(number[a], number[b]) for a, b in graph.edges], positions, labels)
+
+    def to_networkx(self) -> nx.Graph:
+        """The same graph for NetworkX, with ``label`` and, where known, ``pos`` on each node."""
+        graph = nx.Graph()
+        for i in range(self.n):
+            graph.add_node(i, label=self.label(i))
+            if self.positions is not None:
+                graph.nodes[i]["pos"] = tuple(self.positions[i].tolist())
+        graph.add_edges_from(self.edges.tolist())
+        return graph
+
+    def label(self, i: int) -> str:
+        """The users' name of client i."""
+        return self.labels[i] if self.labels else str(i)
+
+    @property
+    def links(self) -> int:
+        """Number of undirected links."""
+        return len(self.edges)
+
+    @cached_property
+    def degree(self) -> np.ndarray:
+        """Number of neighbours of each client, shape (n,)."""
+        return np.bincount(self.edges.ravel(), minlength=self.n)
+
+    @cached_property
+    def connected(self) -> bool:
+        """Whether every client reaches every other."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        i, j = self.edges.T
+        adjacency = coo_array((np.ones(self.links), (i, j)), shape=(self.n, self.n))
+        return bool(connected_components(adjacency, directed=False, return_labels=False) == 1)
+
+
+def union(graphs: Sequence[Graph]) -> Graph:
+    """All links of several graphs on the same clients; positions and labels of the first."""
+    first = graphs[0]
+    return Graph.from_edges(first.n, np.concatenate([g.edges for g in graphs]).tolist(), first.positions, first.labels)
+
+
+# --- generators: (n, seed word, parameters) -> NetworkX graph ------------------------------------------------
+
+
+def _shape(n: int, rows: int | None, columns: int | None) -> tuple[int, int]:
+    if rows is None and columns is None:
+        rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
+    rows = rows or n // (columns or 1)
+    columns = columns or n // rows
+    if rows * columns != n:
+        raise InputError("graph.rows", rows, f"such that rows × columns is the number of clients, {n}")
+    return rows, columns
+
+
+def _lattice(n: int, rows: int | None, columns: int | None, *, periodic: bool) -> nx.Graph:
+    rows, columns = _shape(n, rows, columns)
+    lattice = nx.Graph()
+    for r in range(rows):
+        for c in range(columns):
+            lattice.add_node(r * columns + c, pos=((c + 0.5) / columns, (r + 0.5) / rows))
+    for r in range(rows):
+        for c in range(columns):
+            for r2, c2 in ((r + 1, c), (r, c + 1)):
+                if periodic or (r2 < rows and c2 < columns):
+                    lattice.add_edge(r * columns + c, (r2 % rows) * columns + c2 % columns)
+    lattice.remove_edges_from(nx.selfloop_edges(lattice))
+    return lattice
+
+
+def _regular(n: int, seed: int, degree: int) -> nx.Graph:
+    if degree >= n or n * degree % 2:
+        raise InputError("graph.degree", degree, f"below the number of clients, {n}, with degree × clients even")
+    return nx.random_regular_graph(degree, n, seed=seed)
+
+
+def _small_world(n: int, seed: int, neighbours: int, rewire: float) -> nx.Graph:
+    if neighbours >= n or neighbours % 2:
+        raise InputError("graph.neighbours", neighbours, f"an even number below the number of clients, {n}")
+    return nx.watts_strogatz_graph(n, neighbours, rewire, seed=seed)
+
+
+def _exponential(n: int) -> nx.Graph:
+    graph = nx.empty_graph(n)
+    graph.add_edges_from((i, (i + 2**t) % n) for i in range(n) for t in range(max(1, (n - 1).bit_length())))
+    graph.remove_edges_from(nx.selfloop_edges(graph))
+    return graph
+
+
+GENERATORS: dict[str, tuple[bool, Callable[..., nx.Graph]]] = {
+    "geometric": (True, lambda n, seed, radius: nx.random_geometric_graph(n, radius, seed=seed)),
+    "ring": (False, lambda n: nx.cycle_graph(n) if n > 2 else nx.path_graph(n)),
+    "path": (False, lambda n: nx.path_graph(n)),
+    "star": (False, lambda n: nx.star_graph(n - 1)),
+    "complete": (False, lambda n: nx.complete_graph(n)),
+    "grid": (False, lambda n, rows=None, columns=None: _lattice(n, rows, columns, periodic=False)),
+    "torus": (False, lambda n, rows=None, columns=None: _lattice(n, rows, columns, periodic=True)),
+    "erdos_renyi": (True, lambda n, seed, p: nx.gnp_random_graph(n, p, seed=seed)),
+    "regular": (True, _regular),
+    "small_world": (True, _small_world),
+    "exponential": (False, _exponential),
+}
+"""Kind -> (whether it is random, its generator)."""
+
+
+def generate(kind: str, n: int, seed: int, *, allow_disconnected: bool = False, **parameters: Any) -> Graph:
+    """A graph of a named kind; a random one is redrawn until it is connected.
+
+    Attempt a is seeded with the word at address (seed, GRAPH, entity 0, k = a).
+
+    >>> generate("ring", 4, seed=0).edges.tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
+    random, generator = GENERATORS[kind]
+    if not random:
+        return Graph.from_networkx(generator(n, **parameters))
+    for attempt in range(ATTEMPTS):
+        word = int(rng.words(seed, Stream.GRAPH, k=attempt)[0])
+        graph = Graph.from_networkx(generator(n, seed=word, **parameters))
+        if allow_disconnected or graph.connected:
+            return graph
+    given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    raise InputError(
+        "graph",
+        f"{kind} with {n} clients, {given}",
+        f"connected, but none of {ATTEMPTS:,} draws was; change the parameters or set allow_disconnected = true",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The clients of one run that a process holds, the links that touch them, and the neighbour rows they need.
+
+    Every array names addresses, so a part draws exactly the numbers that the whole would. Rows of stacked arrays
+    are the owned clients in order, then the halo. The simulator holds everything: no halo.
+    """
+
+    seed: int
+    client: np.ndarray  # (clients,) numbers of the owned clients in the run's graph
+    halo: np.ndarray  # (halo,) numbers of neighbours whose rows are needed but not owned
+    link: np.ndarray  # (links,) numbers of the links in the run's graph
+    ends: np.ndarray  # (links, 2) client numbers i < j of each link
+
+    @staticmethod
+    def whole(graph: Graph, seed: int) -> Part:
+        """Every client of a run."""
+        return Part.of(graph, seed, range(graph.n))
+
+    @staticmethod
+    def of(graph: Graph, seed: int, clients: Iterable[int]) -> Part:
+        """Some clients of a run, with every link that touches one of them."""
+        owned = np.array(sorted(clients), dtype=np.int64)
+        link = np.flatnonzero(np.isin(graph.edges, owned).any(axis=1))
+        ends = graph.edges[link]
+        return Part(seed, owned, np.setdiff1d(ends, owned), link, ends)

@@ -1,0 +1,66 @@
+"""Mixing weights r_ij and the matrix P(k) that links firing at k make of them.
+
+p_ij = r_ij v̂_ij,  i ≠ j;        p_ii = 1 − Σ_j r_ij v̂_ij                            (eq. p of the paper)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dspodfl.errors import InputError
+
+Floats = NDArray[np.float64]
+
+WEIGHTS = {
+    "metropolis": "Metropolis–Hastings: 1 / (1 + max(|N_i|, |N_j|))",
+    "lazy_metropolis": "half as bold: 1 / (2 max(|N_i|, |N_j|))",
+    "max_degree": "one weight for all: 1 / (1 + max_i |N_i|)",
+    "equal_neighbour": "1 / (1 + |N_i|), for graphs where all clients have equally many neighbours",
+}
+
+
+def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Neighbours of each client over the present links. Shapes: (..., links) bool -> (..., n)."""
+    out = np.zeros((*present.shape[:-1], n), dtype=np.int64)
+    flat, links = out.reshape(-1, n), present.reshape(-1, len(edges))
+    for row, here in zip(flat, links, strict=True):
+        row += np.bincount(edges[here].ravel(), minlength=n)
+    return out
+
+
+def weights(kind: str, n: int, edges: np.ndarray, degree: np.ndarray) -> Floats:
+    """r_ij of every link, from the clients' degrees in the graph that the weights follow.
+
+    Shapes: edges (links, 2), degree (..., n) -> (..., links). Where the degrees are those of all links given,
+    the matrix with these entries and 1 − Σ_j r_ij on its diagonal is symmetric and doubly stochastic.
+    """
+    at_ends = degree[..., edges]  # (..., links, 2)
+    largest = np.maximum(at_ends.max(axis=-1), 1)
+    if kind == "metropolis":
+        return np.asarray(1.0 / (1.0 + largest))
+    if kind == "lazy_metropolis":
+        return np.asarray(1.0 / (2.0 * largest))
+    if kind == "max_degree":
+        return np.broadcast_to(1.0 / (1.0 + degree.max(axis=-1, keepdims=True)), largest.shape).copy()
+    if kind == "equal_neighbour":
+        if (degree.max(axis=-1) != degree.min(axis=-1)).any():
+            found = f"degrees from {degree.min()} to {degree.max()}"
+            raise InputError(
+                "graph.weights",
+                "equal_neighbour",
+                f"used with equal degrees (found {found}: not doubly stochastic); use metropolis here",
+            )
+        return np.asarray(1.0 / (1.0 + largest))
+    raise InputError("graph.weights", kind, f"one of {', '.join(WEIGHTS)}")
+
+
+def matrix(n: int, edges: np.ndarray, active: np.ndarray) -> Floats:
+    """P from the active weights r_ij v̂_ij. Shapes: active (..., links) -> (..., n, n)."""
+    i, j = edges.T
+    p = np.zeros((*active.shape[:-1], n, n))
+    p[..., i, j] = active
+    p[..., j, i] = active
+    diagonal = np.arange(n)
+    p[..., diagonal, diagonal] = 1.0 - p.sum(axis=-1)
+    return p
