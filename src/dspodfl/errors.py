@@ -27,3 +27,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the nearest of names, or nothing."""
     close = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; ``problems`` has a line for each thing wrong with it."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))

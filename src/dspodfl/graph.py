@@ -166,10 +166,13 @@ GENERATORS: dict[str, tuple[bool, Callable[..., nx.Graph]]] = {
 """Kind -> (whether it is random, its generator)."""
 
 
-def generate(kind: str, n: int, seed: int, *, allow_disconnected: bool = False, **parameters: Any) -> Graph:
+def generate(
+    kind: str, n: int, seed: int, *, allow_disconnected: bool = False, entity: int = 0, **parameters: Any
+) -> Graph:
     """A graph of a named kind; a random one is redrawn until it is connected.
 
-    Attempt a is seeded with the word at address (seed, GRAPH, entity 0, k = a).
+    Attempt a is seeded with the word at address (seed, GRAPH, entity, k = a); further graphs of a run, where a
+    topology switches between several, are entities 1, 2, …
 
     >>> generate("ring", 4, seed=0).edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
@@ -178,7 +181,7 @@ def generate(kind: str, n: int, seed: int, *, allow_disconnected: bool = False, 
     if not random:
         return Graph.from_networkx(generator(n, **parameters))
     for attempt in range(ATTEMPTS):
-        word = int(rng.words(seed, Stream.GRAPH, k=attempt)[0])
+        word = int(rng.words(seed, Stream.GRAPH, entity, k=attempt)[0])
         graph = Graph.from_networkx(generator(n, seed=word, **parameters))
         if allow_disconnected or graph.connected:
             return graph

@@ -85,7 +85,7 @@ class Problem:
         return inputs.to(self.device), torch.from_numpy(y).to(self.device)
 
     def minibatches(self, k: np.ndarray) -> Tensor:
-        """Rows of the training samples in every client's minibatch. Shapes: (iterations,) -> (iterations, clients, B)."""
+        """Training rows in every client's minibatch. Shapes: (iterations,) -> (iterations, clients, B)."""
         drawn = [shards.draw(k, self.batch_size) for shards in self._groups]
         return torch.cat([drawn[group] for group in self._group_of_run], dim=1)
 
@@ -96,10 +96,8 @@ class Problem:
         y = self.y[rows]
         y = y.to(self.compute) if y.is_floating_point() else y
         point = theta.to(self.compute)
-        if self.model.is_linear:
-            out = linear_gradient(self.model, point, x, y)
-        else:
-            out = self._gradient(point, x, y)
+        closed = self.model.is_linear
+        out = linear_gradient(self.model, point, x, y) if closed else self._gradient(point, x, y)
         return out.to(self.dtype)
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:

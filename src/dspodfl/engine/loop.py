@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,7 +36,10 @@ class Counters:
         """The counters after the t-th iteration of a block."""
         d = tally.delays
         return Counters(
-            *(float(a[t]) for a in (d.processing, d.transmission, d.processing_normalized, d.transmission_normalized)),
+            delay_processing=float(d.processing[t]),
+            delay_transmission=float(d.transmission[t]),
+            delay_processing_normalized=float(d.processing_normalized[t]),
+            delay_transmission_normalized=float(d.transmission_normalized[t]),
             sgd_steps=int(tally.sgd_steps[t]),
             link_uses=int(tally.link_uses[t]),
         )
@@ -98,14 +102,8 @@ def simulate(
         rows = problem.minibatches(block.k)
         due = _crossings(block, at_delay)
         for t, k in enumerate(block.k.tolist()):
-            new, state = rule.step(
-                theta,
-                lambda x, t=t: mixer.apply(t, x),
-                lambda x, t=t: problem.gradient(x, rows[t]),
-                v[t],
-                lr[t],
-                state,
-            )
+            mix, gradient = partial(mixer.apply, t), partial(problem.gradient, rows=rows[t])
+            new, state = rule.step(theta, mix, gradient, v[t], lr[t], state)
             theta = torch.where(alive[:, None], new, theta) if any(diverged) else new
             if tick:
                 tick(k + 1)

@@ -30,7 +30,7 @@ class Run:
 
     @property
     def clients(self) -> int:
-        """m."""
+        """The number of clients, m."""
         return self.rates.graph.n
 
 

@@ -1,0 +1,292 @@
+"""From a configuration to a study: graphs, rates, data and schedules of every seed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from dspodfl import data as datasets
+from dspodfl import learning_rate as lr
+from dspodfl import models, rates, schedule, topology
+from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
+from dspodfl.data import Dataset, Federation
+from dspodfl.engine import Run
+from dspodfl.errors import InputError
+from dspodfl.graph import Graph, generate
+from dspodfl.graph_file import read_graph
+from dspodfl.rule import RULES
+from dspodfl.study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What all algorithms of one seed share."""
+
+    seed: int
+    wiring: topology.Wiring
+    rates: rates.Rates
+    data: Federation
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What a user brings in Python instead of naming it in the configuration."""
+
+    model: Any = None
+    data: Dataset | Federation | None = None
+    graph: nx.Graph | Graph | None = None
+    schedules: Mapping[str, schedule.Schedule] | None = None
+
+
+def build(config: schema.Config, own: Own | None = None) -> tuple[schema.Config, Study, list[Setting]]:
+    """The resolved configuration, the study and what its seeds share."""
+    own = own or Own()
+    config = _resolve(config, own)
+    shared = _Shared(config, own)
+    rate = _learning_rate(config.train.learning_rate)
+    settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
+    model = _model(config, settings[0].data, own)
+    schedules = {name: _schedule(name, config, own) for name in config.algorithms}
+    runs = [
+        Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate) for name, fire in schedules.items() for s in settings
+    ]
+    study = Study(
+        runs,
+        model,
+        RULES[config.train.order],
+        config.train.iterations,
+        config.train.batch_size,
+        config.eval.every,
+        sorted(set(config.eval.at_delay)),
+        config.train.precision,
+    )
+    return config, study, settings
+
+
+def _resolve(config: schema.Config, own: Own) -> schema.Config:
+    """Say in the configuration what was brought in Python, and how many clients that makes."""
+    changes: dict[str, Any] = {}
+    if own.data is not None:
+        partition = getattr(config.data, "partition", data_tables.Labels())
+        changes["data"] = data_tables.CustomData(name="custom", partition=partition, seed=config.data.seed)
+    elif isinstance(config.data, data_tables.CustomData):
+        raise InputError("data.name", "custom", "given with the data themselves: run(config, data=…)")
+    if own.model is not None:
+        kind = own.model if hasattr(own.model, "__qualname__") else type(own.model)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        given = config.model if isinstance(config.model, model_tables.Factory) else model_tables.Factory(factory=name)
+        changes["model"] = given.model_copy(update={"factory": name})
+    counts = {}
+    if own.graph is not None:
+        counts["the graph given"] = len(own.graph) if isinstance(own.graph, nx.Graph) else own.graph.n
+    elif isinstance(config.graph, graph_tables.FileGraph):
+        counts[config.graph.file] = read_graph(config.graph.file).n
+    if isinstance(own.data, Federation):
+        counts["the shards given"] = own.data.clients
+    elif own.data is None and isinstance(config.data, data_tables.Npz):
+        counts[config.data.path] = datasets.load_npz(config.data.path).clients
+    explicit = "clients" in config.model_fields_set and "count" in config.clients.model_fields_set
+    count = config.clients.count if explicit or not counts else next(iter(counts.values()))
+    for source, number in counts.items():
+        if number != count:
+            raise InputError("clients.count", count, f"{number}, the number of clients in {source}")
+    changes["clients"] = schema.Clients(count=count)
+    return config.model_copy(update=changes)
+
+
+class _Shared:
+    """What the seeds of a study have in common, loaded once."""
+
+    def __init__(self, config: schema.Config, own: Own) -> None:
+        self.config, self.own, self.n = config, own, config.clients.count
+        self._fixed: Dataset | Federation | None = own.data
+        table = config.data
+        if own.data is None and isinstance(table, data_tables.Npz):
+            self._fixed = datasets.load_npz(table.path)
+        elif own.data is None and not isinstance(table, data_tables.Synthetic | data_tables.Ridge):
+            self._fixed = datasets.load(table.name)
+
+    def setting(self, seed: int, rate: lr.LearningRate) -> Setting:
+        """Graph, rates and data of one seed."""
+        config = self.config
+        wiring = self._wiring(seed if config.graph.seed is None else config.graph.seed)
+        table = config.rates
+        graph = wiring.topology.graph
+        drawn = rates.Rates(
+            graph,
+            seed if table.seed is None else table.seed,
+            _law(table.sgd, graph, "rates.sgd"),
+            _law(table.link, graph, "rates.link"),
+            refresh=table.refresh,
+            floor=table.floor,
+            growth=rate if table.growth == "learning_rate" else None,
+            two_sided=table.link_draw == "two_sided",
+        )
+        drawn.sgd(np.zeros(1, dtype=np.int64)), drawn.link(np.zeros(1, dtype=np.int64))
+        return Setting(seed, wiring, drawn, self._data(seed if config.data.seed is None else config.data.seed))
+
+    def _graph(self, table: graph_tables.GraphTable, seed: int, *, turn: int = 0) -> Graph:
+        if turn == 0 and self.own.graph is not None:
+            given = self.own.graph
+            return Graph.from_networkx(given) if isinstance(given, nx.Graph) else given
+        if isinstance(table, graph_tables.FileGraph):
+            graph = read_graph(table.file)
+            if graph.n != self.n:
+                raise InputError("graph.file", table.file, f"a graph of {self.n} clients (it has {graph.n})")
+            return graph
+        common = set(graph_tables.GraphTable.model_fields) | {"kind"}
+        parameters = {key: value for key, value in table.model_dump().items() if key not in common}
+        allow = self.config.graph.allow_disconnected
+        return generate(table.kind, self.n, seed, allow_disconnected=allow, entity=turn, **parameters)  # type: ignore[attr-defined]
+
+    def _wiring(self, seed: int) -> topology.Wiring:
+        table = self.config.graph
+        base = self._graph(table, seed)
+        dynamics = table.dynamics
+        made: topology.Topology
+        if isinstance(dynamics, graph_tables.SwitchingDynamics):
+            turns = [base, *(self._graph(g, seed, turn=t) for t, g in enumerate(dynamics.graphs, 1))]
+            made = topology.Switching(turns, period=dynamics.period, times=dynamics.times)
+        elif isinstance(dynamics, graph_tables.BernoulliDynamics):
+            made = topology.Flicker(base, seed, dynamics.up)
+        elif isinstance(dynamics, graph_tables.MarkovDynamics):
+            made = topology.Markov(base, seed, dynamics.up, dynamics.down)
+        elif isinstance(dynamics, graph_tables.WaypointDynamics):
+            radius = getattr(table, "radius", 0.0)
+            speed = (dynamics.speed[0], dynamics.speed[1])
+            made = topology.Waypoint(base, seed, radius, self.config.train.iterations, speed, dynamics.pause)
+        else:
+            made = topology.Static(base)
+        if not table.allow_disconnected and not made.moving and not made.graph.connected:
+            raise InputError(
+                "graph", f"{made.graph.links} links on {self.n} clients", "connected, or allow_disconnected"
+            )
+        return topology.Wiring(made, table.weights)
+
+    def _data(self, seed: int) -> Federation:
+        table = self.config.data
+        if isinstance(self._fixed, Federation):
+            return self._fixed
+        if isinstance(table, data_tables.Ridge):
+            own = table.model_dump(exclude={"name", "seed"})
+            return datasets.ridge(seed, self.n, **own)
+        dataset = self._fixed
+        if isinstance(table, data_tables.Synthetic):
+            dataset = datasets.synthetic(seed, **table.model_dump(exclude={"name", "seed", "partition"}))
+        assert isinstance(dataset, Dataset)
+        assert isinstance(table, data_tables.Partitioned)
+        return deal(dataset, table.partition, self.n, seed)
+
+
+def deal(dataset: Dataset, partition: Any, clients: int, seed: int) -> Federation:
+    """A dataset dealt to clients as a partition table says."""
+    kind = getattr(datasets.partitions, partition.kind)
+    parts = kind(dataset.y_train, clients, seed, **partition.model_dump(exclude={"kind"}))
+    return Federation(dataset, parts.shards, parts.report())
+
+
+def _law(table: Any, graph: Graph, field: str) -> rates.Law | rates.Given:
+    match table:
+        case rate_tables.BetaLaw():
+            return rates.Beta(table.a, table.b)
+        case rate_tables.UniformLaw():
+            return rates.Uniform()
+        case rate_tables.TruncnormLaw():
+            return rates.TruncatedNormal(table.mean, table.std)
+        case rate_tables.BimodalLaw():
+            return rates.Bimodal(table.mean1, table.std1, table.mean2, table.std2)
+        case rate_tables.ConstantLaw():
+            return rates.Given(table.value, f"{field}.value")
+        case rate_tables.ListLaw():
+            return rates.Given(table.values, f"{field}.values")
+    return rates.Given(_rates_from_csv(table.file, graph, field), f"{field}.file")
+
+
+def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
+    """Rates by client or link name (its label, or its number)."""
+    links = field.endswith("link")
+    columns = ["source", "target", "rate"] if links else ["client", "rate"]
+    try:
+        table = pd.read_csv(path, dtype=str, skipinitialspace=True, comment="#")
+    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
+        raise InputError(f"{field}.file", path, f"a readable CSV file ({error})") from None
+    if list(table.columns) != columns:
+        raise InputError(
+            f"{field}.file", f"columns {','.join(table.columns)}", f"a file with columns {','.join(columns)}"
+        )
+    known: dict[tuple[str, ...], float] = {}
+    for row in table.itertuples(index=False):
+        names, value = tuple(sorted(str(name) for name in row[:-1])), row[-1]
+        try:
+            known[names] = float(value)
+        except (TypeError, ValueError):
+            raise InputError(f"{field}.file", value, f"a number in (0, 1] (of {'–'.join(names)} in {path})") from None
+    entities: list[Sequence[int]] = graph.edges.tolist() if links else [[i] for i in range(graph.n)]
+    wanted = [tuple(sorted(graph.label(i) for i in entity)) for entity in entities]
+    missing = [names for names in wanted if names not in known]
+    extra = set(known) - set(wanted)
+    if missing or extra:
+        which = f"{'–'.join(missing[0])} is missing" if missing else f"{'–'.join(min(extra))} is not in the graph"
+        raise InputError(
+            f"{field}.file", path, f"a file with one row for each {'link' if links else 'client'}: {which}"
+        )
+    return [known[names] for names in wanted]
+
+
+def _learning_rate(table: Any) -> lr.LearningRate:
+    match table:
+        case schema.DiminishingRate():
+            return lr.Diminishing(table.value, table.gamma)
+        case schema.StepRate():
+            return lr.Step(table.value, table.every, table.factor)
+    return lr.Constant(table.value)
+
+
+def _schedule(name: str, config: schema.Config, own: Own) -> schedule.Schedule:
+    if own.schedules and name in own.schedules:
+        return own.schedules[name]
+    if ":" not in name:
+        period = config.train.dfedavg_period
+        return schedule.named(name, None if period == "auto" else period)
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError("algorithms", name, f"an importable 'package.module:schedule' ({error})") from None
+    if not callable(found):
+        raise InputError("algorithms", name, "a Schedule: a callable (k, part, rates) -> Events")
+    return found
+
+
+def _model(config: schema.Config, federation: Federation, own: Own) -> models.Model:
+    table, dataset = config.model, federation.dataset
+    shape, outputs, regression = dataset.input_shape, dataset.outputs, dataset.classes is None
+    if isinstance(table, model_tables.Factory):
+        made = own.model if own.model is not None else models.load_factory(table.factory)
+        return models.from_module(
+            made,
+            shape,
+            outputs,
+            loss=table.loss,
+            regression=regression,
+            l2=table.l2,
+            name=table.factory,
+            arguments=table.arguments or None,
+        )
+    if regression and isinstance(table, model_tables.Svm | model_tables.Logistic):
+        raise InputError("model.name", table.name, "linear, mlp or a factory: the data are a regression problem")
+    if not regression and isinstance(table, model_tables.Linear):
+        raise InputError("model.name", "linear", "a classifier: the data have classes")
+    parameters = table.model_dump(exclude={"name"}, exclude_none=True)
+    if isinstance(config.data, data_tables.Ridge):
+        if isinstance(table, model_tables.Linear) and table.l2 not in (None, config.data.l2):
+            raise InputError("model.l2", table.l2, f"left out: the penalty is data.l2 = {config.data.l2}")
+        if isinstance(table, model_tables.Linear):
+            parameters["l2"] = config.data.l2
+    return models.build(table.name, shape, outputs, **parameters)

@@ -1,0 +1,143 @@
+"""Validation errors in the user's words: which field, which value, what is allowed."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from dspodfl.config import schema
+from dspodfl.config.model_tables import Factory
+from dspodfl.errors import nearest
+
+_WORDS = {
+    "float_type": "a number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "finite_number": "a finite number",
+    "too_short": "a list with more in it",
+    "too_long": "a list with less in it",
+}
+
+
+def explain(error: ValidationError) -> list[str]:
+    """One line a field: ``graph.radius = -1: must be greater than 0``."""
+    allowed: dict[str, tuple[str, list[str]]] = {}
+    lines = []
+    for problem in error.errors(include_url=False):
+        path, table = _locate(problem["loc"])
+        kind, value, context = problem["type"], problem["input"], problem.get("ctx") or {}
+        if kind == "extra_forbidden":
+            lines.append(_unknown_key(path, table))
+        elif kind == "missing":
+            lines.append(f"{path}: missing; {_about(table, path)}")
+        elif kind in ("union_tag_invalid", "union_tag_not_found"):
+            lines.append(_wrong_tag(path, context, value))
+        elif kind == "refused":
+            lines.append(f"{context['field']} = {context['value']!r}: must be {context['allowed']}")
+        elif kind == "value_error":
+            lines.append(f"{path}: {context['error']}")
+        else:
+            words = _WORDS.get(kind) or problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+            allowed.setdefault(path, (_short(value), []))[1].append(words)
+    lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
+    return lines
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
+    """The path a user would write (without the tags of unions), and the table that the last key belongs to."""
+    path, here, table = "", schema.Config, None
+    annotation: Any = here
+    for part in loc:
+        models = _models(annotation)
+        if isinstance(part, int):
+            path += f"[{part}]"
+            annotation = _item(annotation)
+            continue
+        tagged = [m for m in models if part in _tags(m)]
+        if len(models) > 1 and tagged:
+            annotation = tagged[0]
+            continue
+        if not models and path:  # a member of a union of plain types
+            continue
+        table = models[0] if models else None
+        path += f".{part}" if path else str(part)
+        known = table.model_fields.get(str(part)) if table else None
+        annotation = known.annotation if known else None
+    return path or "config", table
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if typing.get_origin(annotation) is list:
+        return []
+    return [m for argument in typing.get_args(annotation) for m in _models(argument)]
+
+
+def _item(annotation: Any) -> Any:
+    if typing.get_origin(annotation) is list:
+        return typing.get_args(annotation)[0]
+    return next((_item(a) for a in typing.get_args(annotation) if _item(a) is not None), None)
+
+
+def _tags(model: type[BaseModel]) -> tuple[str, ...]:
+    """The names under which a union knows a table."""
+    if model is Factory:
+        return ("factory",)
+    for key in ("kind", "law", "name"):
+        if key in model.model_fields and typing.get_origin(model.model_fields[key].annotation) is Literal:
+            return typing.get_args(model.model_fields[key].annotation)
+    return ()
+
+
+def _unknown_key(path: str, table: type[BaseModel] | None) -> str:
+    key = path.rpartition(".")[2]
+    keys = list(table.model_fields) if table else []
+    tag = _tags(table)[0] if table and _tags(table) else None
+    of = f" (of {tag!r})" if tag else ""
+    hint = nearest(key, keys)
+    replace = ""
+    if tag and not hint:
+        where = path.rpartition(".")[0]
+        replace = f"; to change the kind replace the whole table, e.g. --set '{where}={{ … }}'"
+    return f"{path}: unknown key{hint} allowed here{of}: {', '.join(keys)}{replace}".replace(
+        "key allowed", "key; allowed"
+    )
+
+
+def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
+    key = {"_model_tag()": "name"}.get(context["discriminator"], context["discriminator"].strip("'"))
+    if "expected_tags" not in context:
+        return f"{path}.{key}: missing"
+    tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
+    given = context.get("tag", value)
+    return f"{path}.{key} = {given!r}: must be one of {', '.join(tags)}{nearest(str(given), tags)}"
+
+
+def _about(table: type[BaseModel] | None, path: str) -> str:
+    known = table.model_fields.get(path.rpartition(".")[2]) if table else None
+    return f"it belongs to {_tags(table)[0]!r}" if known and table and _tags(table) else "it has no default"
+
+
+def catalogue(union: Any) -> dict[str, str]:
+    """The tables of a union by name, with the first line of each one's description and its keys."""
+    out = {}
+    for table in _models(union):
+        common = set().union(*(base.model_fields for base in table.__mro__[1:] if hasattr(base, "model_fields")))
+        own = [key for key in table.model_fields if key not in common and key not in ("kind", "law", "name")]
+        line = (table.__doc__ or "").strip().splitlines()[0]
+        out[_tags(table)[0]] = line + (f" ({', '.join(own)})" if own else "")
+    return out

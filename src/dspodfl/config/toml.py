@@ -1,0 +1,118 @@
+"""Configurations as TOML files, and the changes that the command line makes to them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dspodfl.config.schema import Config
+from dspodfl.errors import ConfigError
+
+_BARE_WORD = re.compile(r"[A-Za-z_./~][\w./:+~-]*")
+_PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
+
+
+def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -> Config:
+    """A configuration from a file (or the defaults), ``table.key=value`` changes, and top-level values on top.
+
+    Relative paths in the file are relative to the file; those in the changes to the working directory.
+    """
+    raw: dict[str, Any] = {}
+    if path is not None:
+        raw = _read(path)
+        _anchor(raw, path.resolve().parent)
+    for change in changes:
+        _apply(raw, change)
+    raw.update({key: value for key, value in values.items() if value is not None})
+    _anchor(raw, Path.cwd())
+    return Config(**raw)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: no such file; 'dspodfl init {path}' writes one"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: cannot be read ({error})"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not valid TOML: {error}"]) from None
+
+
+def _apply(raw: dict[str, Any], change: str) -> None:
+    name, equals, text = change.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or not all(keys):
+        raise ConfigError([f"--set {change!r}: must be table.key=value"])
+    table = raw
+    for depth, key in enumerate(keys[:-1], 1):
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ConfigError([f"--set {change!r}: {'.'.join(keys[:depth])} is a value, not a table"])
+    table[keys[-1]] = _value(text.strip(), change)
+
+
+def _value(text: str, change: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        if _BARE_WORD.fullmatch(text):
+            return text
+        raise ConfigError(
+            [f'--set {change!r}: {text!r} must be a TOML value (a number, a word, "…", […], {{ … }})']
+        ) from None
+
+
+def _anchor(raw: dict[str, Any], base: Path) -> None:
+    """Make the paths of files absolute."""
+    places = [tuple(path.split(".")) for path in _PATHS]
+    tables = [(raw, place) for place in places]
+    turns = raw.get("graph", {}).get("dynamics", {}).get("graphs", []) if _is_graph(raw) else []
+    tables += [(turn, ("file",)) for turn in turns if isinstance(turn, dict)]
+    for table, place in tables:
+        for key in place[:-1]:
+            table = table.get(key, {}) if isinstance(table, dict) else {}
+        if isinstance(table, dict) and isinstance(table.get(place[-1]), str):
+            table[place[-1]] = str((base / Path(table[place[-1]]).expanduser()).resolve())
+
+
+def _is_graph(raw: dict[str, Any]) -> bool:
+    graph = raw.get("graph")
+    return isinstance(graph, dict) and isinstance(graph.get("dynamics"), dict)
+
+
+def dumps(values: dict[str, Any]) -> str:
+    """TOML text of a resolved configuration: scalars, then tables; what is null is left out."""
+    top = [f"{key} = {_inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for name, table in values.items():
+        if isinstance(table, dict):
+            top += ["", f"[{name}]"]
+            top += [f"{key} = {_inline(value)}" for key, value in table.items() if value is not None]
+    return "\n".join(top) + "\n"
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items() if item is not None)
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(_inline(item) for item in value)}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key)
+
+
+def template() -> str:
+    """The commented default configuration that ``dspodfl init`` writes."""
+    return resources.files("dspodfl.config").joinpath("default.toml").read_text(encoding="utf-8")

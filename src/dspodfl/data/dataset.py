@@ -1,0 +1,196 @@
+"""What the clients learn from: one dataset, and how its training samples are dealt to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from dspodfl.errors import DataError
+
+_CHECKED_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test samples as they are stored, and the affine map that makes them a model's input.
+
+    input = scale · x + shift, in float32 (`normalized`)
+
+    Shapes: x (samples, *input_shape), uint8 or float32; y (samples,), int64 labels in [0, classes), or float32
+    targets when ``classes`` is None (regression).
+
+    >>> x = np.arange(8, dtype=np.uint8).reshape(4, 2)
+    >>> data = Dataset.from_arrays(x, [0, 1, 2, 0], x[:1], [0])
+    >>> data.input_shape, data.outputs
+    ((2,), 3)
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: int | None
+    scale: float = 1.0
+    shift: float = 0.0
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and self.classes < 1:
+            raise DataError(f"{self.name}: {self.classes} classes; at least 1 is needed")
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.classes} classes")
+        if not np.isfinite([self.scale, self.shift]).all():
+            raise DataError(f"{self.name}: scale {self.scale} and shift {self.shift} must be finite")
+        for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
+            self._check_part(part, x, y)
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: a sample of x_train has shape {self.x_train.shape[1:]}, "
+                f"one of x_test {self.x_test.shape[1:]}; they must be the same"
+            )
+        if self.x_train.dtype != self.x_test.dtype:
+            raise DataError(f"{self.name}: x_train is {self.x_train.dtype}, x_test is {self.x_test.dtype}")
+
+    def _check_part(self, part: str, x: np.ndarray, y: np.ndarray) -> None:
+        here = f"{self.name}: x_{part}"
+        if x.dtype not in (np.uint8, np.float32):
+            raise DataError(f"{here} is {x.dtype}; it must be uint8 or float32")
+        if x.ndim < 2 or x.size == 0:
+            raise DataError(f"{here} has shape {x.shape}; it must be (samples, *shape), with at least one sample")
+        if y.shape != x.shape[:1]:
+            raise DataError(f"{here} has {len(x)} samples, y_{part} has shape {y.shape}; it must be ({len(x)},)")
+        if x.dtype == np.float32 and not np.isfinite(x).all():
+            raise DataError(f"{here} has values that are not finite")
+        here = f"{self.name}: y_{part}"
+        if self.classes is None:
+            if y.dtype != np.float32 or not np.isfinite(y).all():
+                raise DataError(f"{here} is {y.dtype}; the targets of a regression must be finite float32")
+        elif y.dtype != np.int64 or y.min() < 0 or y.max() >= self.classes:
+            raise DataError(
+                f"{here} is {y.dtype} in [{y.min()}, {y.max()}]; labels must be int64 in [0, {self.classes - 1}]"
+            )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample; images are (channels, height, width)."""
+        return tuple(self.x_train.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """Numbers a model gives for a sample: one score a class, or one prediction."""
+        return 1 if self.classes is None else self.classes
+
+    def normalized(self, x: np.ndarray) -> np.ndarray:
+        """Stored samples as a model's input, scale · x + shift. Shapes: (..., *shape) -> the same, float32."""
+        return x.astype(np.float32) * np.float32(self.scale) + np.float32(self.shift)
+
+    @classmethod
+    def from_arrays(cls, x_train: Any, y_train: Any, x_test: Any, y_test: Any, name: str = "arrays") -> Self:
+        """A dataset from NumPy arrays, torch tensors or lists.
+
+        Integer y are labels (classes = largest + 1), floating y are targets of a regression. Bytes stay bytes and
+        are scaled by 1/255; all other x become float32.
+        """
+        xs = [_features(x, f"{name}: x_{part}") for x, part in ((x_train, "train"), (x_test, "test"))]
+        ys = [_targets(y, f"{name}: y_{part}") for y, part in ((y_train, "train"), (y_test, "test"))]
+        if ys[0].dtype != ys[1].dtype:
+            raise DataError(f"{name}: y_train and y_test must both be labels or both be regression targets")
+        labels = ys[0].dtype == np.int64
+        classes = 1 + max((int(y.max()) for y in ys if y.size), default=0) if labels else None
+        if classes is not None and classes < 1:
+            raise DataError(f"{name}: labels must be 0 or more, and the largest is {classes - 1}")
+        scale = 1.0 / 255.0 if xs[0].dtype == np.uint8 else 1.0
+        return cls(name, xs[0], ys[0], xs[1], ys[1], classes, scale)
+
+    @classmethod
+    def from_torch(cls, train: Any, test: Any, name: str = "dataset") -> Self:
+        """A dataset from two map-style torch datasets whose items are (x, y)."""
+        x_train, y_train = _items(train, f"{name}: train")
+        x_test, y_test = _items(test, f"{name}: test")
+        return cls.from_arrays(x_train, y_train, x_test, y_test, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """The data of one seed: a dataset, the samples each client holds, and what is known about them.
+
+    F(θ) = (1/m) Σ_i F_i(θ), F_i the mean loss over shard i; ``optimum`` is its minimizer θ* where that is known.
+
+    Shapes: shards m × (samples of client i,), int64 indices into x_train; optimum (parameters,), float64.
+    """
+
+    dataset: Dataset
+    shards: tuple[np.ndarray, ...]
+    report: dict[str, object]
+    optimum: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not self.shards:
+            raise DataError(f"{self.dataset.name}: no client; at least one shard is needed")
+        samples = len(self.dataset.x_train)
+        for first in range(0, len(self.shards), _CHECKED_AT_ONCE):
+            some = self.shards[first : first + _CHECKED_AT_ONCE]
+            if min(map(len, some)) == 0:
+                empty = first + [len(shard) for shard in some].index(0)
+                raise DataError(f"{self.dataset.name}: client {empty} holds no sample")
+            indices = np.concatenate(some)
+            if indices.dtype != np.int64 or indices.min() < 0 or indices.max() >= samples:
+                raise DataError(f"{self.dataset.name}: shards must be int64 indices in [0, {samples - 1}]")
+
+    @property
+    def clients(self) -> int:
+        """Number of clients, m."""
+        return len(self.shards)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Samples each client holds. Shape: (clients,), int64."""
+        return np.fromiter(map(len, self.shards), dtype=np.int64, count=len(self.shards))
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{what} is no rectangular array: {error}") from None
+
+
+def _features(values: Any, what: str) -> np.ndarray:
+    x = _array(values, what)
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{what} is {x.dtype}; it must be an array of numbers")
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite and is refused as such
+        return np.ascontiguousarray(x, dtype=np.float32)
+
+
+def _targets(values: Any, what: str) -> np.ndarray:
+    y = _array(values, what)
+    if y.dtype.kind in "iub":
+        return y.astype(np.int64)
+    if y.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return y.astype(np.float32)
+    raise DataError(f"{what} is {y.dtype}; it must be an array of integer labels or of floating-point targets")
+
+
+def _items(dataset: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise DataError(f"{what} is {type(dataset).__name__}; it must be a map-style torch dataset")
+    pairs = [dataset[index] for index in range(len(dataset))]
+    if not pairs:
+        raise DataError(f"{what} has no sample")
+    if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
+        raise DataError(f"{what} must give a pair (x, y) for every sample")
+    xs, ys = ([_array(pair[side], what) for pair in pairs] for side in (0, 1))
+    if len({x.shape for x in xs}) > 1:
+        raise DataError(f"{what} has samples of different shapes: {sorted({x.shape for x in xs})}")
+    return np.stack(xs), np.stack([y.reshape(()) if y.size == 1 else y for y in ys])

@@ -1,0 +1,302 @@
+"""Run a configuration, in Python: ``result = run(Config(...))``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dspodfl._version import __version__
+from dspodfl.config import Config, dumps
+from dspodfl.config.build import Own, Setting, build
+from dspodfl.data import Dataset, Federation
+from dspodfl.engine import Block
+from dspodfl.errors import InputError
+from dspodfl.graph import Graph
+from dspodfl.results import Key, Result
+from dspodfl.schedule import SCHEDULES, Events, Schedule
+from dspodfl.study import COLUMNS, Measurement, Row, choose_device, choose_precision, measure
+from dspodfl.summary import summarize
+
+_INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What a callback hears after each evaluation; a callback that returns True ends the study there."""
+
+    iteration: int
+    iterations: int
+    rows: list[Row]
+    _measurement: Measurement
+
+    def theta(self, algorithm: str, seed: int) -> Tensor:
+        """The current stacked parameters of one run. Shape: (clients, p)."""
+        stack = self._measurement.stack
+        for run, rows in zip(stack.runs, stack.rows, strict=True):
+            if (run.algorithm, run.seed) == (algorithm, seed):
+                return self._measurement.theta[rows]
+        raise KeyError((algorithm, seed))
+
+
+Callback = Callable[[Update], object]
+
+
+class Simulation:
+    """A study that is being run: iterate over it, and take the result whenever you like.
+
+    ``run`` is this with the loop inside; iterate yourself to be able to stop and still have what was measured.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        model: Any = None,
+        data: Any = None,
+        graph: nx.Graph | Graph | None = None,
+        schedules: Mapping[str, Schedule] | None = None,
+        device: str = "auto",
+        record_events: bool = False,
+        tick: Callable[[int], None] | None = None,
+    ) -> None:
+        config = config or Config()
+        self.device = choose_device(device)
+        choose_precision(config.train.precision, self.device)
+        if schedules:
+            config = _with_schedules(config, schedules)
+        own = Own(model, _own_data(data), graph, schedules)
+        self.config, self.study, self.settings = build(config, own)
+        self.precision = choose_precision(self.study.precision, self.device)[0]
+        self._tick, self._record = tick, record_events
+        self._rows: list[Row] = []
+        self._accuracies: dict[int, Tensor | None] = {}
+        self._blocks: list[Block] = []
+        self._last: Measurement | None = None
+        self._seconds, self._iteration = 0.0, 0
+
+    def __iter__(self) -> Iterator[Update]:
+        start = time.perf_counter()
+        self._rows, self._blocks, self._accuracies = [], [], {}
+
+        def tick(iteration: int) -> None:
+            self._iteration, self._seconds = iteration, time.perf_counter() - start
+            if self._tick:
+                self._tick(iteration)
+
+        on_block = self._blocks.append if self._record else None
+        for found in measure(self.study, self.device, tick, on_block):
+            self._rows += found.rows
+            self._accuracies.update(zip(found.runs, found.accuracies, strict=True))
+            self._last = found
+            self._seconds = time.perf_counter() - start
+            yield Update(found.iteration, self.study.iterations, found.rows, found)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to make a result of."""
+        return bool(self._rows)
+
+    def result(self) -> Result:
+        """What has been measured so far."""
+        if self._last is None:
+            raise InputError("result", "nothing", "taken after at least one evaluation")
+        order = {name: number for number, name in enumerate(self.config.algorithms)}
+        rows = sorted(self._rows, key=lambda row: (order[str(row["algorithm"])], row["seed"], row["iteration"]))
+        metrics = pd.DataFrame(rows, columns=list(COLUMNS))
+        for name in COLUMNS[3:]:
+            metrics[name] = metrics[name].astype(
+                "int64" if name in _INTEGERS else "float64" if name != "diverged" else bool
+            )
+        return Result(
+            metrics,
+            self._clients(),
+            {setting.seed: _arrays(setting) for setting in self.settings},
+            {
+                "study": self._about(),
+                "algorithms": summarize(metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay))),
+            },
+            dumps(self.config.model_dump()),
+            dict(self._models()),
+            dict(self._events()),
+        )
+
+    def _clients(self) -> pd.DataFrame:
+        rows = []
+        for r, run in enumerate(self.study.runs):
+            graph, labels = run.rates.graph, run.data.dataset.y_train
+            d = run.rates.sgd(np.zeros(1, dtype=np.int64))[0]
+            own = self._accuracies.get(r)
+            classified = run.data.dataset.classes is not None
+            for i in range(run.clients):
+                shard = run.data.shards[i]
+                rows.append(
+                    {
+                        "algorithm": run.algorithm,
+                        "seed": run.seed,
+                        "client": i,
+                        "name": graph.label(i),
+                        "degree": int(graph.degree[i]),
+                        "d": float(d[i]),
+                        "samples": len(shard),
+                        "labels": np.unique(labels[shard]).tolist() if classified else [],
+                        "final_accuracy": None if own is None else float(own[i]),
+                    }
+                )
+        table = pd.DataFrame(rows)
+        table["final_accuracy"] = table["final_accuracy"].astype("float64")
+        return table
+
+    def _models(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
+        assert self._last is not None
+        theta = self._last.theta.detach().cpu()
+        for run, rows in zip(self._last.stack.runs, self._last.stack.rows, strict=True):
+            yield (run.algorithm, run.seed), self.study.model.unflatten(theta[rows])
+
+    def _events(self) -> Iterator[tuple[Key, tuple[Events, np.ndarray]]]:
+        for r, run in enumerate(self.study.runs if self._blocks else []):
+            v = np.concatenate([block.events[r].v for block in self._blocks])[: self._iteration]
+            v_hat = np.concatenate([block.events[r].v_hat for block in self._blocks])[: self._iteration]
+            yield (run.algorithm, run.seed), (Events(v, v_hat), run.rates.graph.edges)
+
+    def _about(self) -> dict[str, Any]:
+        """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
+        done = max(int(str(row["iteration"])) for row in self._rows)
+        names = ("torch", "numpy", "scipy", "networkx", "pandas", "pyarrow", "pydantic")
+        cuda = self.device.type == "cuda"
+        return {
+            "iterations": self.study.iterations,
+            "iterations_done": done,
+            "complete": done == self.study.iterations,
+            "runs": len(self.study.runs),
+            "parameters": self.study.model.parameters,
+            "wall_seconds": self._seconds,
+            "run_iterations_per_second": len(self.study.runs) * self._iteration / max(self._seconds, 1e-9),
+            "device": torch.cuda.get_device_name(self.device) if cuda else f"cpu ({torch.get_num_threads()} threads)",
+            "precision": self.precision,
+            "versions": {
+                "dspodfl": __version__,
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in names if _installed(name)},
+            },
+            "commit": _commit(),
+            "seeds": {
+                str(s.seed): {
+                    "clients": s.rates.graph.n,
+                    "links": s.rates.graph.links,
+                    "clipped_sgd_rates": s.rates.clipped()[0],
+                    "clipped_link_rates": s.rates.clipped()[1],
+                    "data": {key: _plain(value) for key, value in s.data.report.items()},
+                }
+                for s in self.settings
+            },
+        }
+
+
+def run(
+    config: Config | None = None,
+    *,
+    model: Any = None,
+    data: Any = None,
+    graph: nx.Graph | Graph | None = None,
+    schedules: Mapping[str, Schedule] | None = None,
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    record_events: bool = False,
+) -> Result:
+    """Run a study and give its result.
+
+    ``model``: an nn.Module, or a function that makes one. ``data``: a `Dataset`, a `Federation`, a pair of torch
+    Datasets (train, test), or arrays (x_train, y_train, x_test, y_test). ``graph``: a NetworkX graph.
+    ``schedules``: algorithms of one's own, by name, run beside those of the configuration.
+
+    >>> result = run(Config(seeds=1, algorithms=["dspodfl"], train={"iterations": 20}))
+    >>> result.metrics["iteration"].tolist()
+    [0, 20]
+    """
+    simulation = Simulation(
+        config,
+        model=model,
+        data=data,
+        graph=graph,
+        schedules=schedules,
+        device=device,
+        record_events=record_events,
+    )
+    for update in simulation:
+        answers = [callback(update) for callback in callbacks]
+        if any(answer is True for answer in answers):
+            break
+    return simulation.result()
+
+
+def _with_schedules(config: Config, schedules: Mapping[str, Schedule]) -> Config:
+    clash = [name for name in schedules if name in SCHEDULES]
+    if clash:
+        raise InputError("schedules", clash[0], f"a name of its own, not one of {', '.join(SCHEDULES)}")
+    named = [*config.algorithms] if "algorithms" in config.model_fields_set else []
+    return config.model_copy(update={"algorithms": [*named, *(n for n in schedules if n not in named)]})
+
+
+def _own_data(data: Any) -> Dataset | Federation | None:
+    if data is None or isinstance(data, Dataset | Federation):
+        return data
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return Dataset.from_torch(*data)
+    if isinstance(data, tuple | list) and len(data) == 4:
+        return Dataset.from_arrays(*data)
+    raise InputError(
+        "data", type(data).__name__, "a Dataset, a Federation, (train, test) or (x_train, y_train, x_test, y_test)"
+    )
+
+
+def _arrays(setting: Setting) -> dict[str, np.ndarray]:
+    """What setting.npz holds of a seed; rates are those of the first iteration."""
+    graph, start = setting.rates.graph, np.zeros(1, dtype=np.int64)
+    out = {"edges": graph.edges, "d": setting.rates.sgd(start)[0], "b": setting.rates.link(start)[0]}
+    if graph.positions is not None:
+        out["positions"] = graph.positions
+    if graph.labels is not None:
+        out["labels"] = np.array(graph.labels)
+    return out
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _commit() -> str | None:
+    """The commit of the source tree that this package runs from, if it does."""
+    here = Path(__file__).resolve().parent
+    try:
+        if _git(here, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+            return None
+        return _git(here, "rev-parse", "HEAD")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git says, or None where it says no."""
+    command = ["git", "-C", str(folder), *words]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603
+    return found.stdout.strip() if found.returncode == 0 else None
