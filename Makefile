@@ -1,0 +1,47 @@
+# make demo: compare DSpodFL with its baselines.   make test: run the test suite.   Both set everything up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := src tests benchmarks scripts
+
+.PHONY: demo test check lint types layers bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/dspodfl run
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2
+
+check: lint types layers test
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.core
+	$(BIN)/python -m benchmarks cpu --quick
+
+clean:
+	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed (make PYTHON=python3.12 ...)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing (PyTorch is large: a few minutes the first time) ..."
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) --editable '.[dev]'
+	@touch $@
