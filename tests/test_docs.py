@@ -21,13 +21,13 @@ def blocks(language):
             yield pytest.param(text, id=f"{page.name}-{number}")
 
 
-@pytest.mark.parametrize("code", blocks("python"))
+@pytest.mark.parametrize("code", list(blocks("python")))
 def test_every_python_example_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "example", "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("text", blocks("toml"))
+@pytest.mark.parametrize("text", list(blocks("toml")))
 def test_every_toml_example_is_valid(text):
     Config(**tomllib.loads(text))
 

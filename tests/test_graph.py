@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.worlds import graphs, pairs, subsets
 
 from dspodfl import graph as module
 from dspodfl import rng
 from dspodfl.errors import InputError
 from dspodfl.graph import GENERATORS, Graph, Part, generate, union
 from dspodfl.rng import Stream
-from tests.worlds import graphs, pairs, subsets
 
 RANDOM = {
     "geometric": {"radius": 0.5},
@@ -148,6 +148,13 @@ def test_the_first_draw_is_kept_where_a_graph_may_be_disconnected():
     assert {tuple(e) for e in graph.edges.tolist()} == {tuple(sorted(e)) for e in expected.edges}
 
 
+def test_further_graphs_of_a_run_are_drawn_at_their_own_entity():
+    word = int(rng.words(3, Stream.GRAPH, 2)[0])
+    expected = nx.gnp_random_graph(9, 0.5, seed=word)
+    graph = generate("erdos_renyi", 9, 3, entity=2, allow_disconnected=True, p=0.5)
+    assert {tuple(e) for e in graph.edges.tolist()} == {tuple(sorted(e)) for e in expected.edges}
+
+
 def test_giving_up_names_the_clients_the_parameters_and_the_number_of_draws(monkeypatch):
     monkeypatch.setattr(module, "ATTEMPTS", 7)
     with pytest.raises(InputError, match=r"geometric with 30 clients, radius = 0\.01.*none of 7 draws") as caught:
@@ -175,7 +182,7 @@ def test_giving_up_names_the_clients_the_parameters_and_the_number_of_draws(monk
         ("torus", {"rows": -2}, "graph.rows", -2),
         ("torus", {"columns": 4}, "graph.columns", 4),
         ("torus", {"columns": 11}, "graph.columns", 11),
-        ("grid", {"rows": 5, "columns": 3}, "graph.rows", 5),
+        ("grid", {"rows": 5, "columns": 5}, "graph.rows", 5),
         ("mesh", {}, "graph.kind", "mesh"),
     ],
 )

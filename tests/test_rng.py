@@ -40,9 +40,7 @@ def test_philox_gives_the_published_known_answers(counter, key, answer):
 def test_an_address_is_laid_out_as_documented():
     seed, i, j, k, slot = 0x123456789ABCDEF0, 7, 11, 13, 9
     counter = (i, j, k, (int(Stream.LINK) << 26) + slot // 4)
-    expected = rng.philox(
-        tuple(np.array([c]) for c in counter), (np.array([seed & rng.MASK]), np.array([seed >> 32]))
-    )
+    expected = rng.philox(tuple(np.array([c]) for c in counter), (np.array([seed & rng.MASK]), np.array([seed >> 32])))
     assert rng.words(seed, Stream.LINK, i, j, k, slots=12)[slot] == expected[slot % 4][0]
 
 
@@ -81,9 +79,7 @@ def test_numpy_torch_and_scalars_give_the_same_words(address, slots):
 def test_a_word_does_not_depend_on_which_slots_are_asked_for_with_it(address, block):
     seed, stream, i, j, k = address
     whole = rng.words(seed, stream, i, j, k, slots=24)
-    assert (
-        rng.words(seed, stream, i, j, k, slots=4, first=4 * block).tolist() == whole[4 * block :][:4].tolist()
-    )
+    assert rng.words(seed, stream, i, j, k, slots=4, first=4 * block).tolist() == whole[4 * block :][:4].tolist()
 
 
 @given(st.integers(1, 2**31 - 1), st.integers(0, rng.MASK))

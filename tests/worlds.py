@@ -1,6 +1,7 @@
 """Small worlds to test in: graphs, data, runs and what the engine makes of them. Everything follows from a seed."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ def cuts(draw, length):
     """0 … length cut into consecutive blocks, as (start, end)."""
     inner = draw(st.sets(st.integers(1, length - 1))) if length > 1 else set()
     ends = [0, *sorted(inner), length]
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(pairwise(ends))
 
 
 def erdos_renyi(n, seed, p=0.5):

@@ -6,14 +6,19 @@
 ['dgd', 'dspodfl']
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dspodfl._version import __version__
-from dspodfl.config import Config
-from dspodfl.data import Dataset, Federation
 from dspodfl.errors import ConfigError, DataError, InputError
-from dspodfl.graph import Graph, Part
-from dspodfl.results import Result
-from dspodfl.schedule import Events, Schedule
-from dspodfl.simulation import Simulation, Update, run
+
+if TYPE_CHECKING:
+    from dspodfl.config import Config
+    from dspodfl.data import Dataset, Federation
+    from dspodfl.graph import Graph, Part
+    from dspodfl.results import Result, replay
+    from dspodfl.schedule import Events, Schedule
+    from dspodfl.simulation import Simulation, Update, run
 
 __all__ = [
     "Config",
@@ -30,5 +35,32 @@ __all__ = [
     "Simulation",
     "Update",
     "__version__",
+    "replay",
     "run",
 ]
+
+_HOME = {
+    "Config": "config",
+    "Dataset": "data",
+    "Events": "schedule",
+    "Federation": "data",
+    "Graph": "graph",
+    "Part": "graph",
+    "Result": "results",
+    "Schedule": "schedule",
+    "Simulation": "simulation",
+    "Update": "simulation",
+    "replay": "results",
+    "run": "simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import PyTorch and the rest when they are first asked for: the command line answers, and stops, at once."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -21,6 +22,9 @@ from rich.text import Text
 from dspodfl._version import __version__
 from dspodfl.errors import ConfigError, DataError, InputError
 
+if TYPE_CHECKING:
+    from dspodfl.results import Result
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -28,7 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Decentralized federated learning on uneven, unreliable devices: simulate and compare.",
 )
-_out, _err = Console(), Console(stderr=True)
+_out = Console(width=None if sys.stdout.isatty() else 160)  # a table in a file or a pipe is never cut short
+_err = Console(stderr=True)
 
 Set = Annotated[
     list[str] | None,
@@ -48,13 +53,13 @@ def _root(
 @app.command()
 def run(
     config: Annotated[
-        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="A study; without one, the paper's default setting.")
+        Path | None, typer.Argument(metavar="CONFIG.toml", help="A study; without one, the paper's default setting.")
     ] = None,
     changes: Set = None,
     algorithms: Annotated[
         str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.")] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=int)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>.")
@@ -70,18 +75,21 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
 ) -> None:
     """Run a study: print the comparison, write tables and pictures."""
-    from dspodfl.config import load
-    from dspodfl.results import claim
-    from dspodfl.simulation import Simulation
-
-    _importable(config)
-    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    settled = load(config, changes or [], algorithms=names, seeds=seeds)
-    folder = out or _default_folder(config, settled)
-    claim(folder, overwrite=overwrite)
     show = not (quiet or as_json)
-    meter = _Meter(settled.train.iterations, show)
-    simulation = Simulation(settled, device=device, record_events=record_events, tick=meter.tick)
+    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
+    try:
+        from dspodfl.config import load
+        from dspodfl.results import claim
+        from dspodfl.simulation import Simulation
+
+        _importable(config)
+        settled = load(config, changes or [], algorithms=names, seeds=seeds)
+        folder = out or _default_folder(config, settled)
+        claim(folder, overwrite=overwrite)
+        meter = _Meter(settled.train.iterations, show)
+        simulation = Simulation(settled, device=device, record_events=record_events, tick=meter.tick)
+    except KeyboardInterrupt:
+        raise _interrupted("before anything was measured; nothing was written") from None
     interrupted = False
     try:
         with meter:
@@ -90,19 +98,25 @@ def run(
     except KeyboardInterrupt:
         interrupted = True
     if not simulation.measured:
-        _err.print("interrupted before anything was measured; nothing was written")
-        raise typer.Exit(130)
-    result = simulation.result()
-    result.save(folder, overwrite=True, models=save_models)
+        raise _interrupted("before anything was measured; nothing was written")
+    try:
+        result = simulation.result()
+        result.save(folder, overwrite=True, models=save_models)
+    except KeyboardInterrupt:
+        raise _interrupted(f"while writing {folder}") from None
     if as_json:
         typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
     elif show:
-        _print_result(result.summary, result.title)
+        _print_result(result)
         _print_places(folder)
     if interrupted:
         done = result.summary["study"]["iterations_done"]
-        _err.print(f"interrupted; what was measured up to iteration {done} is in {folder}", soft_wrap=True)
-        raise typer.Exit(130)
+        raise _interrupted(f"after iteration {done:,}; what was measured so far is in {folder}")
+
+
+def _interrupted(when: str) -> typer.Exit:
+    _err.print(Text(f"interrupted {when}"), soft_wrap=True)
+    return typer.Exit(130)
 
 
 @app.command()
@@ -157,12 +171,15 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
         result.draw(directory)
     except OSError as error:
         raise InputError("directory", str(directory), f"a folder that can be written ({error.strerror})") from None
-    _print_result(result.summary, result.title)
+    _print_result(result)
     _print_places(directory)
 
 
 def main() -> None:
     """Run the command line: exit code 2 and one plain message for wrong input, 130 for Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
     try:
         app()
     except (InputError, ConfigError, DataError) as error:
@@ -170,7 +187,6 @@ def main() -> None:
             _err.print(Text(f"error: {line}"), soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        _err.print("interrupted; nothing was written")
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -243,23 +259,23 @@ class _Meter:
         self._bar.update(self._task, description="  ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
 
 
-def _print_result(summary: dict[str, Any], title: str) -> None:
+def _print_result(result: Result) -> None:
     """The comparison, one line an algorithm."""
     from dspodfl.plots import NAMES
 
-    about, algorithms = summary["study"], summary["algorithms"]
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    about, algorithms = result.summary["study"], result.summary["algorithms"]
+    table = Table(title=result.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("algorithm", no_wrap=True)
-    classified = any(a["final_accuracy"]["mean"] is not None for a in algorithms.values())
+    classified = bool(result.metrics["accuracy"].notna().any())
     targets = [t["accuracy"] for t in next(iter(algorithms.values()))["targets"]] if classified else []
-    heads = ["accuracy", *(f"delay to {target:g}" for target in targets)] if classified else ["loss", "‖θ̄ − θ*‖²"]
-    for head in (*heads, "delay in all"):
+    heads = ["accuracy", *(f"delay\nto {target:g}" for target in targets)] if classified else ["loss", "‖θ̄ − θ*‖²"]
+    for head in (*heads, "delay\nin all"):
         table.add_column(head, justify="right", no_wrap=True)
     for name, found in algorithms.items():
         cells = [_pm(found["final_accuracy"])] if classified else []
         cells += [] if classified else [_pm(found["final_loss"]), _pm(found["final_optimality_error"])]
         for target in found["targets"] if classified else []:
-            reached = "" if target["reached"] == found["seeds"] else f" ({target['reached']}/{found['seeds']})"
+            reached = "" if target["reached"] == found["seeds"] else f" {target['reached']}/{found['seeds']}"
             cells.append(_number(target["delay_total"]["median"]) + reached)
         cells.append(_number(found["final_delay"]["delay_total"]["median"]))
         note = f" ({found['diverged']} diverged)" if found["diverged"] else ""
@@ -268,9 +284,10 @@ def _print_result(summary: dict[str, Any], title: str) -> None:
     seeds = next(iter(algorithms.values()))["seeds"]
     _out.print(
         Text(
-            f"after {about['iterations_done']:,} of {about['iterations']:,} iterations; mean ± std over {seeds} seeds; "
+            f"after {about['iterations_done']:,} of {about['iterations']:,} iterations; mean ± std over {seeds} "
+            f"seed{'' if seeds == 1 else 's'}; "
             "delays are raw totals, median over seeds (n/m: reached by n of m runs, the others count as infinite)"
-            f"\n{about['wall_seconds']:.1f} s, {about['run_iterations_per_second']:,.0f} run-iterations/s on "
+            f"\n{about['wall_seconds']:.1f} s, {_speed(about['run_iterations_per_second'])} run-iterations/s on "
             f"{about['device']}, {about['precision']}"
         ),
         soft_wrap=True,
@@ -280,12 +297,18 @@ def _print_result(summary: dict[str, Any], title: str) -> None:
 def _pm(value: dict[str, float | None]) -> str:
     if value["mean"] is None or value["std"] is None:
         return "–"
-    small = 0 < abs(value["mean"]) < 1e-3
-    return f"{value['mean']:.2e} ± {value['std']:.1e}" if small else f"{value['mean']:.3f} ± {value['std']:.3f}"
+    plain = value["mean"] == 0 or 1e-3 <= abs(value["mean"]) < 1e4
+    return f"{value['mean']:.3f} ± {value['std']:.3f}" if plain else f"{value['mean']:.2e} ± {value['std']:.1e}"
+
+
+def _speed(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value < 1e5 else f"{value:.1e}"
 
 
 def _print_places(folder: Path) -> None:

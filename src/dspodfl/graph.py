@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 
 from dspodfl import rng
-from dspodfl.errors import InputError
+from dspodfl.errors import InputError, nearest
 from dspodfl.rng import Stream
 
 ATTEMPTS = 100_000
@@ -100,6 +100,9 @@ class Graph:
 def union(graphs: Sequence[Graph]) -> Graph:
     """All links of several graphs on the same clients; positions and labels of the first."""
     first = graphs[0]
+    other = next((g.n for g in graphs if g.n != first.n), None)
+    if other is not None:
+        raise InputError("graph", f"graphs of {first.n} and {other} clients", "graphs with the same number of clients")
     return Graph.from_edges(first.n, np.concatenate([g.edges for g in graphs]).tolist(), first.positions, first.labels)
 
 
@@ -109,6 +112,9 @@ def union(graphs: Sequence[Graph]) -> Graph:
 def _shape(n: int, rows: int | None, columns: int | None) -> tuple[int, int]:
     if rows is None and columns is None:
         rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
+    for field_name, given in (("graph.rows", rows), ("graph.columns", columns)):
+        if given is not None and (given < 1 or n % given):
+            raise InputError(field_name, given, f"a divisor of the number of clients, {n}")
     rows = rows or n // (columns or 1)
     columns = columns or n // rows
     if rows * columns != n:
@@ -131,15 +137,31 @@ def _lattice(n: int, rows: int | None, columns: int | None, *, periodic: bool) -
     return lattice
 
 
+def _geometric(n: int, seed: int, radius: float) -> nx.Graph:
+    if not radius > 0:
+        raise InputError("graph.radius", radius, "a number above 0")
+    return nx.random_geometric_graph(n, radius, seed=seed)
+
+
+def _erdos_renyi(n: int, seed: int, p: float) -> nx.Graph:
+    if not 0 <= p <= 1:
+        raise InputError("graph.p", p, "a probability, from 0 to 1")
+    return nx.gnp_random_graph(n, p, seed=seed)
+
+
 def _regular(n: int, seed: int, degree: int) -> nx.Graph:
-    if degree >= n or n * degree % 2:
-        raise InputError("graph.degree", degree, f"below the number of clients, {n}, with degree × clients even")
+    if not 1 <= degree < n or n * degree % 2:
+        raise InputError(
+            "graph.degree", degree, f"from 1 to below the number of clients, {n}, with degree × clients even"
+        )
     return nx.random_regular_graph(degree, n, seed=seed)
 
 
 def _small_world(n: int, seed: int, neighbours: int, rewire: float) -> nx.Graph:
-    if neighbours >= n or neighbours % 2:
-        raise InputError("graph.neighbours", neighbours, f"an even number below the number of clients, {n}")
+    if not 2 <= neighbours < n or neighbours % 2:
+        raise InputError("graph.neighbours", neighbours, f"an even number from 2 to below the number of clients, {n}")
+    if not 0 <= rewire <= 1:
+        raise InputError("graph.rewire", rewire, "a probability, from 0 to 1")
     return nx.watts_strogatz_graph(n, neighbours, rewire, seed=seed)
 
 
@@ -151,14 +173,14 @@ def _exponential(n: int) -> nx.Graph:
 
 
 GENERATORS: dict[str, tuple[bool, Callable[..., nx.Graph]]] = {
-    "geometric": (True, lambda n, seed, radius: nx.random_geometric_graph(n, radius, seed=seed)),
+    "geometric": (True, _geometric),
     "ring": (False, lambda n: nx.cycle_graph(n) if n > 2 else nx.path_graph(n)),
     "path": (False, lambda n: nx.path_graph(n)),
     "star": (False, lambda n: nx.star_graph(n - 1)),
     "complete": (False, lambda n: nx.complete_graph(n)),
     "grid": (False, lambda n, rows=None, columns=None: _lattice(n, rows, columns, periodic=False)),
     "torus": (False, lambda n, rows=None, columns=None: _lattice(n, rows, columns, periodic=True)),
-    "erdos_renyi": (True, lambda n, seed, p: nx.gnp_random_graph(n, p, seed=seed)),
+    "erdos_renyi": (True, _erdos_renyi),
     "regular": (True, _regular),
     "small_world": (True, _small_world),
     "exponential": (False, _exponential),
@@ -177,6 +199,8 @@ def generate(
     >>> generate("ring", 4, seed=0).edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
+    if kind not in GENERATORS:
+        raise InputError("graph.kind", kind, f"one of {', '.join(GENERATORS)}{nearest(kind, GENERATORS)}")
     random, generator = GENERATORS[kind]
     if not random:
         return Graph.from_networkx(generator(n, **parameters))

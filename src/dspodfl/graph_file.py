@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+from math import isfinite
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
@@ -11,27 +11,41 @@ import networkx as nx
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
 
+HEADERS = (["source", "target"], ["from", "to"], ["i", "j"])
+"""What the first line of an edge list may say instead of naming a link."""
+
 
 def read_graph(path: str | Path) -> Graph:
     """A graph from an edge list (two columns: comma, semicolon, tab or blanks) or a GraphML file.
 
     Clients are numbered by their names where all are integers, otherwise as they appear; names are kept as labels.
-    A header ``source,target`` is passed over; a line with one name is a client without links so far.
+    A header (``source,target``) in the first line is passed over; a line with one name is a client without links yet.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError("graph.file", str(path), "an existing edge list or GraphML file")
     try:
         graph = _graphml(path) if path.suffix.lower() in (".graphml", ".xml") else _edge_list(path)
-    except (UnicodeDecodeError, OSError, ParseError, nx.NetworkXError, csv.Error) as error:
+    except InputError:
+        raise
+    except (ValueError, KeyError, OSError, ParseError, nx.NetworkXError) as error:
         raise InputError("graph.file", str(path), f"a readable edge list or GraphML file ({error})") from None
     if len(graph) == 0:
         raise InputError("graph.file", str(path), "a file with at least one client")
-    return Graph.from_networkx(_sorted(graph))
+    try:
+        return Graph.from_networkx(_sorted(graph))
+    except InputError as error:
+        raise InputError("graph.file", f"{path}: {error.value}", error.allowed) from None
 
 
 def _graphml(path: Path) -> nx.Graph:
-    return nx.read_graphml(path)
+    """A GraphML file; what it calls ``pos``, ``x`` or ``y`` is a place only where it is one."""
+    graph = nx.read_graphml(path)
+    for _, about in graph.nodes(data=True):
+        about.pop("pos", None)  # GraphML has no pairs of numbers
+        if not all(isinstance(about.get(key), int | float) and isfinite(about[key]) for key in ("x", "y")):
+            about.pop("x", None)
+    return graph
 
 
 def _edge_list(path: Path) -> nx.Graph:
@@ -45,7 +59,8 @@ def _edge_list(path: Path) -> nx.Graph:
         else:
             names = text.split()
         names = [name for name in names if name]
-        if not names or [n.lower() for n in names[:2]] in (["source", "target"], ["from", "to"], ["i", "j"]):
+        header = len(graph) == 0 and [n.lower() for n in names[:2]] in HEADERS
+        if header or not names:
             continue
         if len(names) > 2:
             raise InputError("graph.file", f"{path}, line {number}: {line!r}", "two names a line")

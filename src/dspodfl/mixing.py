@@ -23,8 +23,8 @@ WEIGHTS = {
 def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Neighbours of each client over the present links. Shapes: (..., links) bool -> (..., n)."""
     out = np.zeros((*present.shape[:-1], n), dtype=np.int64)
-    flat, links = out.reshape(-1, n), present.reshape(-1, len(edges))
-    for row, here in zip(flat, links, strict=True):
+    flat = out.reshape(-1, n)
+    for row, here in zip(flat, present.reshape(len(flat), len(edges)), strict=True):
         row += np.bincount(edges[here].ravel(), minlength=n)
     return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,9 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
 }
 
+LARGEST = 1e100
+"""What is larger, or no number, is left out of a figure: axes overflow before floating point does."""
+
 
 def colour(algorithm: str, others: list[str]) -> str:
     """The colour of an algorithm; those of one's own take further ones in order."""
@@ -48,10 +52,12 @@ def colour(algorithm: str, others: list[str]) -> str:
 def curve(runs: list[pd.DataFrame], x: str, y: str, *, log: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and standard deviation over runs of y against x, on the range that all runs cover.
 
-    Each run is interpolated linearly between its evaluated points, in x itself.
+    Each run is interpolated linearly between its evaluated points, in x itself. A run that diverged would end the
+    range where it did: the others are drawn without it, and it only where there is no other.
     """
-    clean = [run.dropna(subset=[x, y]).sort_values([x, "iteration"]) for run in runs]
-    clean = [run for run in clean if len(run)]
+    sound = [run for run in runs if not run["diverged"].any()]
+    clean = [run.loc[(run[x] < LARGEST) & (run[y] < LARGEST)] for run in sound or runs]
+    clean = [run.sort_values([x, "iteration"]) for run in clean if len(run)]
     if not clean:
         return np.array([]), np.array([]), np.array([])
     end = min(float(run[x].iloc[-1]) for run in clean)
@@ -73,12 +79,14 @@ def accuracy_vs_delay(metrics: pd.DataFrame, title: str = "") -> Figure:
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         for axis, (x, name, log) in zip(axes, panels, strict=True):
+            furthest = 0.0
             for algorithm in algorithms:
                 rows = metrics[metrics["algorithm"] == algorithm]
                 runs = [run for _, run in rows.groupby("seed")]
                 grid, mean, std = curve(runs, x, y, log=log)
                 if not len(grid):
                     continue
+                furthest = max(furthest, float(grid[-1]))
                 paint = colour(algorithm, others)
                 diverged = int(rows.groupby("seed")["diverged"].any().sum())
                 note = f" ({diverged} of {len(runs)} diverged)" if diverged else ""
@@ -94,13 +102,15 @@ def accuracy_vs_delay(metrics: pd.DataFrame, title: str = "") -> Figure:
                 floor = np.maximum(mean - std, mean * 1e-3) if log_y else mean - std
                 axis.fill_between(grid, floor, mean + std, color=paint, alpha=0.15, linewidth=0)
             axis.set_xlabel(name)
-            if log:
+            if log and furthest > 0:
                 axis.set_xscale("log")
             if log_y:
                 axis.set_yscale("log")
         axes[0].set_ylabel(label)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(5, max(1, len(labels))))
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=min(5, max(1, len(labels))))
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # a $ in a name is a $
         if title:
             axes[0].set_title(title, loc="left", fontsize=8, color="#555555")
     return figure
@@ -138,12 +148,20 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
         if len(d) <= 60:
             for i, place in enumerate(places):
                 name = labels[i] if labels is not None else str(i)
-                axis.annotate(str(name), place, ha="center", va="center", fontsize=7, zorder=3)
+                axis.annotate(str(name), place, ha="center", va="center", fontsize=7, zorder=3, parse_math=False)
         axis.set_aspect("equal")
         axis.set_axis_off()
         axis.margins(0.1)
         axis.set_title(f"{title}node size: d (SGD rate), edge width: b (link rate)", fontsize=8, color="#555555")
     return figure
+
+
+def picture(figure: Figure, form: str) -> bytes:
+    """A figure as ``png`` or ``svg``; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):  # the names inside an SVG are made from its hashsalt
+        figure.savefig(buffer, format=form, metadata={"Date": None} if form == "svg" else None)
+    return buffer.getvalue()
 
 
 def _circle(n: int) -> np.ndarray:

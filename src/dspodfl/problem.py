@@ -23,6 +23,9 @@ from dspodfl.rng import Stream
 
 _SCORES_AT_ONCE = 16_000_000
 """Scores held at a time while evaluating (64 MB in float32)."""
+_SUM = 2  # PyTorch's number for reduction = "sum"
+_NUMBERS_AT_ONCE = 250_000
+"""Inputs gathered at a time while training (1 MB in float32), one iteration's at least."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Problem:
         self.batch_size = batch_size
         self.datasets: list[Dataset] = []
         self.dataset_of_run = [self._number(federation.dataset) for _, federation in runs]
-        train = [self._tensors(d.normalized(d.x_train), d.y_train) for d in self.datasets]
+        train = [self._tensors(d.normalized(d.x_train), d.y_train, training=True) for d in self.datasets]
         self.x = torch.cat([x for x, _ in train]) if len(train) > 1 else train[0][0]
         self.y = torch.cat([y for _, y in train]) if len(train) > 1 else train[0][1]
         self._tests = [self._tensors(d.normalized(d.x_test), d.y_test) for d in self.datasets]
@@ -78,10 +81,12 @@ class Problem:
         self.datasets.append(dataset)
         return len(self.datasets) - 1
 
-    def _tensors(self, x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _tensors(self, x: np.ndarray, y: np.ndarray, *, training: bool = False) -> tuple[Tensor, Tensor]:
         inputs = torch.from_numpy(x)
         if self.model.is_linear:
             inputs = inputs.flatten(1)
+            if training and has_bias(self.model):
+                inputs = torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1)
         return inputs.to(self.device), torch.from_numpy(y).to(self.device)
 
     def minibatches(self, k: np.ndarray) -> Tensor:
@@ -89,16 +94,35 @@ class Problem:
         drawn = [shards.draw(k, self.batch_size) for shards in self._groups]
         return torch.cat([drawn[group] for group in self._group_of_run], dim=1)
 
-    def gradient(self, theta: Tensor, rows: Tensor) -> Tensor:
-        """Minibatch gradients of all clients at once. Shapes: theta (clients, p), rows (clients, B) -> (clients, p)."""
-        x = self.x.index_select(0, rows.reshape(-1)).to(self.compute)
-        x = x.view(*rows.shape, *self.x.shape[1:])
-        y = self.y[rows]
-        y = y.to(self.compute) if y.is_floating_point() else y
-        point = theta.to(self.compute)
-        closed = self.model.is_linear
-        out = linear_gradient(self.model, point, x, y) if closed else self._gradient(point, x, y)
-        return out.to(self.dtype)
+    def batches(self, k: np.ndarray) -> Batches:
+        """The minibatches of a block of iterations, ready to be taken one iteration at a time."""
+        return Batches(self, self.minibatches(k))
+
+    def pack(self, theta: Tensor) -> Tensor:
+        """Models in the order that gradients are computed in: for linear models, each weight row beside its bias."""
+        return theta[:, self._order(theta.device)] if self.model.is_linear else theta
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """The inverse of `pack`. Shapes: (clients, p) -> (clients, p)."""
+        return packed[:, torch.argsort(self._order(packed.device))] if self.model.is_linear else packed
+
+    def _order(self, device: torch.device) -> Tensor:
+        weight, bias = linear_parts(self.model, torch.arange(self.model.parameters, device=device)[None])
+        return (weight if bias is None else torch.cat([weight, bias[:, :, None]], dim=2)).reshape(-1)
+
+    def gradient(self, packed: Tensor, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Minibatch gradients of all clients at once, each times its ``scale`` if there is one: diag(scale) G.
+
+        Shapes: packed (clients, p), x (clients, B, ...), y (clients, B), scale (clients,) -> (clients, p), packed.
+        """
+        convert = not self.compute == self.dtype == x.dtype
+        point, x = (packed.to(self.compute), x.to(self.compute)) if convert else (packed, x)
+        if self.model.is_linear:
+            out = linear_gradient(self.model, point, x, y, scale if scale is None else scale.to(self.compute))
+        else:
+            out = self._gradient(point, x, y)
+            out = out if scale is None else out.mul_(scale[:, None])
+        return out.to(self.dtype) if convert else out
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
         """Models of one run on its whole test set. Shapes: theta (models, p) -> (models,) each."""
@@ -108,13 +132,9 @@ class Problem:
         target = y.to(self.compute) if y.is_floating_point() else y
         loss = torch.zeros(len(theta), dtype=torch.float64, device=theta.device)
         right = torch.zeros_like(loss)
+        samples, models = self._chunks(len(x))
         with torch.no_grad():
             point = theta.to(self.compute)
-            outputs = max(1, self.model.outputs)
-            samples = min(len(x), max(1, _SCORES_AT_ONCE // outputs // 64)) if not self.model.is_linear else len(x)
-            models = max(1, _SCORES_AT_ONCE // (outputs * samples))
-            if not self.model.is_linear:
-                samples, models = min(samples, 256), min(models, 64)
             for m in range(0, len(theta), models):
                 for s in range(0, len(x), samples):
                     scores = self._scores(point[m : m + models], x[s : s + samples])
@@ -125,6 +145,13 @@ class Problem:
                         right[m : m + models] += (guess == here).sum(dim=1)
         accuracy = None if dataset.classes is None else (right / len(x)).cpu()
         return Evaluation(accuracy, (loss / len(x)).cpu())
+
+    def _chunks(self, count: int) -> tuple[int, int]:
+        """How many samples and models to evaluate at a time: by scores for linear models, else by inputs."""
+        if self.model.is_linear:
+            return count, max(1, _SCORES_AT_ONCE // (self.model.outputs * count))
+        samples = min(count, 256)
+        return samples, max(1, 16 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
 
     def _scores(self, theta: Tensor, x: Tensor) -> Tensor:
         """Shapes: theta (models, p), x (samples, ...) -> (models, samples, outputs)."""
@@ -159,45 +186,81 @@ class _Shards:
         return self.order[self.offset[:, None] + rng.index_below(words, self.size[:, None])]
 
 
+class Batches:
+    """The minibatches of a block of iterations; inputs are gathered a few iterations at a time.
+
+    Shapes: rows (iterations, clients, B); ``batches[t]`` is x (clients, B, ...) and y (clients, B).
+    """
+
+    def __init__(self, problem: Problem, rows: Tensor) -> None:
+        self.rows = rows
+        self._problem = problem
+        y = problem.y.index_select(0, rows.reshape(-1)).view(rows.shape)
+        self._y = (y.to(problem.compute) if y.is_floating_point() else y).unbind()
+        numbers = rows[0].numel() * problem.x[0].numel()
+        self._stride = max(1, _NUMBERS_AT_ONCE // numbers)
+        self._start, self._x = -1, rows.unbind()
+
+    def __getitem__(self, t: int) -> tuple[Tensor, Tensor]:
+        start = t - t % self._stride
+        if start != self._start:
+            some = self.rows[start : start + self._stride]
+            x = self._problem.x.index_select(0, some.reshape(-1))
+            self._start, self._x = start, x.view(*some.shape, *self._problem.x.shape[1:]).unbind()
+        return self._x[t - start], self._y[t]
+
+
+def has_bias(model: Model) -> bool:
+    """Whether a linear model has biases besides its weights."""
+    return len(model.shapes) > 1
+
+
 def linear_parts(model: Model, theta: Tensor) -> tuple[Tensor, Tensor | None]:
     """Weights (clients, outputs, features) and biases (clients, outputs) inside θ = [W, b]; views."""
-    parts = list(model.unflatten(theta).values())
-    return parts[0], parts[1] if len(parts) > 1 else None
+    outputs, features = next(iter(model.shapes.values()))
+    size = outputs * features
+    weight = theta[:, :size].view(-1, outputs, features)
+    return weight, theta[:, size:] if has_bias(model) else None
 
 
-def linear_gradient(model: Model, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Closed-form minibatch gradients of linear models: ∇W = (1/B) Σ_b (∂ℓ/∂s_b) x_bᵀ.
+def linear_gradient(model: Model, packed: Tensor, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Closed-form minibatch gradients of linear models: ∇W = (1/B) Σ_b (∂ℓ/∂s_b) x_bᵀ, times scale.
 
-    Scores are kept as (clients, outputs, batch), which lets every product run over contiguous features.
-    Shapes: theta (clients, p), x (clients, B, features), y (clients, B) -> (clients, p).
+    A bias is the weight of a last feature that is always 1, so weights and biases are one (outputs, features)
+    matrix a client. Scores are kept as (clients, outputs, B): every product runs over contiguous features.
+    Shapes: packed (clients, p), x (clients, B, features), y (clients, B), scale (clients,) -> (clients, p).
     """
-    weight, bias = linear_parts(model, theta)
-    scores = torch.bmm(weight, x.transpose(1, 2))
-    if bias is not None:
-        scores = scores + bias[:, :, None]
-    slope = SLOPES[model.loss](scores, y) / x.shape[1]
-    flat = torch.bmm(slope, x).flatten(1)
-    if bias is not None:
-        flat = torch.cat([flat, slope.sum(dim=2)], dim=1)
-    return torch.add(flat, theta, alpha=model.l2) if model.l2 else flat
+    clients, batch, features = x.shape
+    scores = torch.bmm(packed.view(clients, -1, features), x.transpose(1, 2))
+    slope = SLOPES[model.loss](scores, y, 1.0 / batch)
+    if scale is not None:
+        slope *= scale.view(-1, 1, 1)
+    out = torch.bmm(slope, x).view(packed.shape)
+    if model.l2:
+        out += model.l2 * packed if scale is None else (model.l2 * scale)[:, None] * packed
+    return out
 
 
-def _hinge_slope(scores: Tensor, y: Tensor) -> Tensor:
-    """∂/∂s of (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c). Shapes: (clients, C, B), (clients, B) -> (clients, C, B)."""
-    label = y[:, None, :]
-    inside = (scores - scores.gather(1, label) > -1).to(scores.dtype).scatter_(1, label, 0.0)
-    return inside.scatter_(1, label, -inside.sum(dim=1, keepdim=True)).div_(scores.shape[1])
+def _hinge_slope(scores: Tensor, y: Tensor, weight: float) -> Tensor:
+    """∂/∂s of (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c): PyTorch's own backward kernel of that loss, one call for all."""
+    clients, outputs, batch = scores.shape
+    rows = scores.transpose(1, 2).reshape(-1, outputs)
+    rows = rows.float() if rows.dtype == torch.bfloat16 else rows  # the kernel knows no bfloat16
+    each = rows.new_full((), weight)
+    slope = torch.ops.aten.multi_margin_loss_backward(each, rows, y.view(-1), 1, 1.0, None, _SUM)
+    slope = slope.view(clients, batch, outputs).transpose(1, 2)
+    return slope if slope.dtype == scores.dtype else slope.to(scores.dtype)
 
 
-def _cross_entropy_slope(scores: Tensor, y: Tensor) -> Tensor:
+def _cross_entropy_slope(scores: Tensor, y: Tensor, weight: float) -> Tensor:
     label = y[:, None, :]
     chance = torch.softmax(scores, dim=1)
-    return chance.scatter_add_(1, label, -torch.ones_like(label, dtype=chance.dtype))
+    return chance.scatter_add_(1, label, -torch.ones_like(label, dtype=chance.dtype)).mul_(weight)
 
 
 SLOPES = {
     "hinge": _hinge_slope,
     "cross_entropy": _cross_entropy_slope,
-    "squared_error": lambda scores, y: scores - y[:, None, :],
+    "squared_error": lambda scores, y, weight: (scores - y[:, None, :]).mul_(weight),
 }
-"""∂ℓ/∂s per sample, for scores laid out as (clients, outputs, batch)."""
+"""weight · ∂ℓ/∂s per sample. Shapes: scores (clients, outputs, batch), y (clients, batch) -> as the scores."""

@@ -138,11 +138,9 @@ class Rates:
 
     def clipped(self) -> tuple[int, int]:
         """How many drawn d_i and b_ij of the first epoch lay outside [floor, 1] and were clipped."""
-        out = []
-        for what in ("sgd", "link"):
-            raw = self._draw(np.zeros(1, dtype=np.int64), what)
-            out.append(int(((raw < self.floor) | (raw > 1.0)).sum()))
-        return out[0], out[1]
+        first = np.zeros(1, dtype=np.int64)
+        d, b = (int((self._draw(first, what) != self._values(first, what)).sum()) for what in ("sgd", "link"))
+        return d, b
 
     def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:
         law = self.sgd_law if what == "sgd" else self.link_law

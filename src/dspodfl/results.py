@@ -7,10 +7,13 @@ import json
 import os
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -18,7 +21,8 @@ import safetensors.torch
 from torch import Tensor
 
 from dspodfl.errors import DataError, InputError
-from dspodfl.schedule import Events
+from dspodfl.schedule import Events, Replay
+from dspodfl.study import COLUMNS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +39,9 @@ FILES = (
     "events.npz",
 )
 """What a result's folder may hold, besides ``models/``."""
+
+_MODELS = "*-seed*.safetensors"
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, safetensors.SafetensorError)
 
 Key = tuple[str, int]
 """An algorithm and a seed: one run."""
@@ -94,9 +101,11 @@ class Result:
         model = c["model"].get("name") or c["model"].get("factory")
         partition = c["data"].get("partition", {})
         how = " ".join(f"{v}" if k == "kind" else f"{k}={v}" for k, v in partition.items() if v is not False)
-        return (
-            f"{c['data']['name']} ({how or 'own shards'}), {model}, {c['clients']['count']} clients, {c['seeds']} seeds"
+        counts = ", ".join(
+            f"{count} {what}{'' if count == 1 else 's'}"
+            for count, what in ((c["clients"]["count"], "client"), (c["seeds"], "seed"))
         )
+        return f"{c['data']['name']} ({how or 'own shards'}), {model}, {counts}"
 
     def save(self, folder: str | Path, *, overwrite: bool = False, models: bool = True) -> Path:
         """Write everything to a folder; an existing one is refused unless ``overwrite``.
@@ -106,6 +115,13 @@ class Result:
         """
         folder = Path(folder)
         claim(folder, overwrite=overwrite)
+        try:
+            self._save(folder, models)
+        except OSError as error:
+            raise DataError(f"{folder}: the result could not be written ({error})") from error
+        return folder
+
+    def _save(self, folder: Path, models: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         written = {"config.toml", "metrics.parquet", "clients.parquet", "setting.npz", "summary.json"}
         _write(folder / "config.toml", self.config_toml.encode())
@@ -121,24 +137,23 @@ class Result:
         for name in set(FILES) - written:
             (folder / name).unlink(missing_ok=True)
         self._save_models(folder / "models", models)
-        return folder
 
     def draw(self, folder: Path) -> set[str]:
         """Write the pictures; gives their names."""
-        pictures: dict[str, Callable[[], Figure]] = {"accuracy_vs_delay": self.plot, "network": self.plot_network}
-        names = set()
-        for name, make in pictures.items():
-            figure = make()
-            for ending in ("png", "svg") if name != "network" else ("png",):
-                buffer = io.BytesIO()
-                metadata = {"Date": None} if ending == "svg" else None
-                figure.savefig(buffer, format=ending, metadata=metadata)
-                _write(folder / f"{name}.{ending}", buffer.getvalue())
-                names.add(f"{name}.{ending}")
-        return names
+        from dspodfl.plots import picture
+
+        curves, network = self.plot(), self.plot_network()
+        pictures = {
+            "accuracy_vs_delay.png": picture(curves, "png"),
+            "accuracy_vs_delay.svg": picture(curves, "svg"),
+            "network.png": picture(network, "png"),
+        }
+        for name, content in pictures.items():
+            _write(folder / name, content)
+        return set(pictures)
 
     def _save_models(self, folder: Path, wanted: bool) -> None:
-        for old in folder.glob("*.safetensors"):
+        for old in folder.glob(_MODELS):
             old.unlink()
         if not wanted or not self.stacked:
             if folder.is_dir() and not any(folder.iterdir()):
@@ -146,10 +161,10 @@ class Result:
             return
         folder.mkdir(exist_ok=True)
         for (algorithm, seed), tensors in self.stacked.items():
-            name = f"{algorithm.replace(':', '.')}-seed{seed}.safetensors"
-            about = {"algorithm": algorithm, "seed": str(seed), "layout": "each tensor is (clients, *shape)"}
+            name = f"{quote(algorithm, safe=' ')}-seed{seed}.safetensors"  # no sign of a name leads out of the folder
+            about = {"algorithm": algorithm, "seed": seed, "layout": "each tensor is (clients, *shape)"}
             plain = {key: value.contiguous() for key, value in tensors.items()}
-            _write(folder / name, safetensors.torch.save(plain, metadata=about))
+            _write(folder / name, safetensors.torch.save(plain, metadata={"run": json.dumps(about)}))
 
     @staticmethod
     def load(folder: str | Path) -> Result:
@@ -159,34 +174,49 @@ class Result:
             raise DataError(f"{folder}: not the folder of a run (no summary.json in it)")
         try:
             settings: dict[int, dict[str, np.ndarray]] = {}
-            with np.load(folder / "setting.npz", allow_pickle=False) as archive:
+            with (folder / "setting.npz").open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 for name in archive.files:
                     seed, _, key = name.partition("/")
                     settings.setdefault(int(seed), {})[key] = archive[name]
-            return Result(
+            result = Result(
                 pd.read_parquet(folder / "metrics.parquet"),
                 pd.read_parquet(folder / "clients.parquet"),
                 settings,
                 json.loads((folder / "summary.json").read_text(encoding="utf-8")),
                 (folder / "config.toml").read_text(encoding="utf-8"),
                 dict(_load_models(folder / "models")),
+                dict(_load_events(folder / "events.npz")),
             )
-        except (OSError, ValueError, KeyError, EOFError, safetensors.SafetensorError) as error:
+            result._check()
+        except _UNREADABLE as error:
             raise DataError(f"{folder}: a file of this run is missing or damaged ({error})") from error
+        return result
+
+    def _check(self) -> None:
+        """Refuse tables that are no result's."""
+        lost = [name for name in COLUMNS if name not in self.metrics]
+        if lost:
+            raise ValueError(f"metrics.parquet has no column {lost[0]}")
+        if not isinstance(self.summary, dict) or not {"study", "algorithms"} <= self.summary.keys():
+            raise ValueError("summary.json has no study or no algorithms")
+        if {"data", "model", "clients", "seeds"} - self.config.keys():
+            raise ValueError("config.toml lacks a table")
 
 
 def claim(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that cannot or must not be written, before anything is computed."""
-    if folder.is_dir():
-        if not overwrite:
+    try:
+        if folder.is_dir() and not overwrite:
             raise InputError("out", str(folder), "a folder that does not exist yet (or use --overwrite)")
-    elif folder.exists():
-        raise InputError("out", str(folder), "a folder; there is a file of that name")
-    where = folder
-    while not where.exists():
-        where = where.parent
-    if not where.is_dir() or not os.access(where, os.W_OK | os.X_OK):
-        raise InputError("out", str(folder), f"a folder that can be written ({where} cannot)")
+        if folder.exists() and not folder.is_dir():
+            raise InputError("out", str(folder), "a folder; there is a file of that name")
+        where = folder
+        while not where.exists():
+            where = where.parent
+        with tempfile.TemporaryFile(dir=where):
+            pass
+    except OSError as error:
+        raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -224,11 +254,48 @@ def _packed(events: Mapping[Key, tuple[Events, np.ndarray]]) -> dict[str, np.nda
     return out
 
 
+def replay(path: str | Path, algorithm: str, seed: int) -> Replay:
+    """The events of one run from the ``events.npz`` that ``--record-events`` writes."""
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            key = f"{algorithm}/{seed}"
+            if f"{key}/v" not in archive:
+                runs = sorted({name.rsplit("/", 1)[0] for name in archive.files})
+                raise InputError("replay", key, f"one of the recorded runs: {', '.join(runs)}")
+            return Replay(*_unpacked(archive, key))
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: not a record of events ({error})") from error
+
+
+def _unpacked(archive: Mapping[str, np.ndarray], key: str) -> tuple[Events, np.ndarray]:
+    _, n, links = archive[f"{key}/shape"].tolist()
+    v, v_hat = (
+        np.unpackbits(archive[f"{key}/{part}"], axis=1, count=count).astype(bool)
+        for part, count in (("v", n), ("v_hat", links))
+    )
+    return Events(v, v_hat), archive[f"{key}/edges"]
+
+
+def _load_events(path: Path) -> list[tuple[Key, tuple[Events, np.ndarray]]]:
+    if not path.is_file():
+        return []
+    out = []
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        for name in archive.files:
+            key, _, part = name.rpartition("/")
+            if part == "shape":
+                algorithm, _, seed = key.rpartition("/")
+                out.append(((algorithm, int(seed)), _unpacked(archive, key)))
+    return out
+
+
 def _load_models(folder: Path) -> list[tuple[Key, dict[str, Tensor]]]:
     out = []
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(folder.glob(_MODELS)):
         with safetensors.safe_open(path, framework="pt") as file:
-            about = file.metadata()
+            about = json.loads((file.metadata() or {})["run"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        out.append(((about["algorithm"], int(about["seed"])), tensors))
+        out.append(((about["algorithm"], about["seed"]), tensors))
     return out

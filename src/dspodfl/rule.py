@@ -1,20 +1,28 @@
 """Rules: how mixed models and gradients become new models.
 
 A rule is given the stacked models, ``mix`` (which applies P(k) to any stacked array) and ``gradient`` (evaluated
-where the rule asks), and may carry a state of its own from step to step.
+where the rule asks), and may carry a state of its own from step to step. Both fuse what usually follows them:
+``mix(x, minus)`` is Px − minus, ``gradient(x, scale)`` is diag(scale) G(x).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
-Mix = Callable[[Tensor], Tensor]
-Gradient = Callable[[Tensor], Tensor]
+
+class Mix(Protocol):
+    """P(k)x, less ``minus`` if given. Shapes: (clients, p) -> (clients, p)."""
+
+    def __call__(self, x: Tensor, minus: Tensor | None = None) -> Tensor: ...
+
+
+class Gradient(Protocol):
+    """Minibatch gradients at x, each times its ``scale`` if given. Shapes: x (clients, p), scale (clients,)."""
+
+    def __call__(self, x: Tensor, scale: Tensor | None = None) -> Tensor: ...
 
 
 class Rule(Protocol):
@@ -31,11 +39,6 @@ class Rule(Protocol):
         ...
 
 
-def descend(theta: Tensor, v: Tensor, lr: Tensor, gradient: Tensor) -> Tensor:
-    """Θ − αVG."""
-    return torch.addcmul(theta, (lr * v)[:, None], gradient, value=-1)
-
-
 @dataclass(frozen=True)
 class Simultaneous:
     """The paper's update: Θ ← PΘ − αV G(Θ)  (eq. update)."""
@@ -47,7 +50,7 @@ class Simultaneous:
         self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: None
     ) -> tuple[Tensor, None]:
         """One iteration."""
-        return descend(mix(theta), v, lr, gradient(theta)), state
+        return mix(theta, minus=gradient(theta, scale=lr * v)), state  # Θ ← PΘ − αVG
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class CombineThenAdapt:
     ) -> tuple[Tensor, None]:
         """One iteration."""
         mixed = mix(theta)
-        return descend(mixed, v, lr, gradient(mixed)), state
+        return mixed - gradient(mixed, scale=lr * v), state
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class AdaptThenCombine:
         self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: None
     ) -> tuple[Tensor, None]:
         """One iteration."""
-        return mix(descend(theta, v, lr, gradient(theta))), state
+        return mix(theta - gradient(theta, scale=lr * v)), state
 
 
 RULES: dict[str, Rule] = {

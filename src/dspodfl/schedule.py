@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from dspodfl import rng
-from dspodfl.errors import DataError, InputError
+from dspodfl.errors import InputError, nearest
 from dspodfl.graph import Part
 from dspodfl.rates import Rates
 from dspodfl.rng import Stream
@@ -150,25 +149,6 @@ class Replay:
         return Events(self.events.v[k][:, part.client], self.events.v_hat[k][:, part.link])
 
 
-def replay(path: str | Path, algorithm: str, seed: int) -> Replay:
-    """The events of one run from the ``events.npz`` that ``--record-events`` writes."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            key = f"{algorithm}/{seed}"
-            if f"{key}/v" not in archive:
-                runs = sorted({name.rsplit("/", 1)[0] for name in archive.files})
-                raise InputError("replay", key, f"one of the recorded runs: {', '.join(runs)}")
-            v, v_hat, edges = (archive[f"{key}/{part}"] for part in ("v", "v_hat", "edges"))
-            shape = archive[f"{key}/shape"]
-    except (OSError, ValueError, EOFError, KeyError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise DataError(f"{path}: not a record of events ({error})") from error
-    k, n, links = shape.tolist()
-    unpack = lambda bits, count: np.unpackbits(bits, axis=1, count=count).astype(bool)  # noqa: E731
-    return Replay(Events(unpack(v, n)[:k], unpack(v_hat, links)[:k]), edges)
-
-
 SCHEDULES: dict[str, str] = {
     "dspodfl": "sporadic SGD (d) and sporadic exchange (b): the paper's method",
     "dgd": "decentralized gradient descent: every client and every link, always",
@@ -187,4 +167,6 @@ def named(name: str, period: int | None = None) -> Sporadic:
         "sporadic_sgd": sporadic_sgd,
         "dfedavg": dfedavg(period),
     }
+    if name not in schedules:
+        raise InputError("algorithms", name, f"one of {', '.join(schedules)}{nearest(name, schedules)}")
     return schedules[name]

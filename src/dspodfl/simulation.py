@@ -236,7 +236,7 @@ def run(
     )
     for update in simulation:
         answers = [callback(update) for callback in callbacks]
-        if any(answer is True for answer in answers):
+        if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
             break
     return simulation.result()
 

@@ -19,7 +19,7 @@ def summarize(metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequenc
     """
     out = {}
     for algorithm, rows in metrics.groupby("algorithm", sort=False):
-        last = rows.sort_values("iteration").groupby("seed").tail(1)
+        last = rows.sort_values(["seed", "iteration"]).groupby("seed").tail(1)
         runs = [run.sort_values("iteration") for _, run in rows.groupby("seed")]
         out[str(algorithm)] = {
             "seeds": len(runs),
@@ -36,10 +36,13 @@ def summarize(metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequenc
 
 
 def _spread(values: pd.Series) -> dict[str, float | None]:
+    """Mean and deviation over the runs that did not diverge; null where there is none, or a value has overflown."""
     known = values.dropna().to_numpy(dtype=np.float64)
-    if not len(known):
+    if not len(known) or not np.isfinite(known).all():
         return {"mean": None, "std": None}
-    return {"mean": float(known.mean()), "std": float(known.std())}
+    with np.errstate(over="ignore"):
+        mean, std = float(known.mean()), float(known.std())
+    return {"mean": mean if np.isfinite(mean) else None, "std": std if np.isfinite(std) else None}
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float | None]:

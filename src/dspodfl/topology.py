@@ -64,6 +64,8 @@ class Switching:
     def __init__(self, graphs: Sequence[Graph], period: int | None = None, times: Sequence[int] | None = None) -> None:
         if (period is None) == (times is None):
             raise InputError("graph.dynamics", {"period": period, "times": times}, "given one of period, times")
+        if period is not None and period < 1:
+            raise InputError("graph.dynamics.period", period, "an integer of at least 1")
         if times is not None and (len(times) != len(graphs) or times[0] != 0 or (np.diff(times) <= 0).any()):
             raise InputError(
                 "graph.dynamics.times", list(times), f"{len(graphs)} increasing iterations, the first one 0"
@@ -110,6 +112,10 @@ class Markov:
     up: float
     down: float
     moving: bool = False
+
+    def __post_init__(self) -> None:
+        if self.up == self.down == 0:
+            raise InputError("graph.dynamics.up", self.up, "above 0 where down = 0: no link would ever change")
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
         """The chain's state at each of consecutive or arbitrary iterations k."""

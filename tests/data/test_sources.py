@@ -25,7 +25,7 @@ def write_idx_set(folder, pixel, packed=True, skip=()):
     images = np.full((3, 28, 28), pixel, dtype=np.uint8)
     for name, array in zip(sources._IDX, (images, labels, images, labels), strict=True):
         if name not in skip:
-            name, content = (name, gzip.compress(idx(array))) if packed else (name[:-3], idx(array))
+            name, content = (name, gzip.compress(idx(array), mtime=0)) if packed else (name[:-3], idx(array))
             (folder / name).write_bytes(content)
 
 

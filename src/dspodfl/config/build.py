@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
@@ -17,8 +17,8 @@ from dspodfl import models, rates, schedule, topology
 from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Run
-from dspodfl.errors import InputError
-from dspodfl.graph import Graph, generate
+from dspodfl.errors import DataError, InputError
+from dspodfl.graph import Graph, Part, generate
 from dspodfl.graph_file import read_graph
 from dspodfl.rule import RULES
 from dspodfl.study import Study
@@ -52,7 +52,8 @@ def build(config: schema.Config, own: Own | None = None) -> tuple[schema.Config,
     rate = _learning_rate(config.train.learning_rate)
     settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
     model = _model(config, settings[0].data, own)
-    schedules = {name: _schedule(name, config, own) for name in config.algorithms}
+    _check_optimum(model, settings[0].data)
+    schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
     runs = [
         Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate) for name, fire in schedules.items() for s in settings
     ]
@@ -73,7 +74,8 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
     """Say in the configuration what was brought in Python, and how many clients that makes."""
     changes: dict[str, Any] = {}
     if own.data is not None:
-        partition = getattr(config.data, "partition", data_tables.Labels())
+        dealt = isinstance(own.data, Federation)
+        partition = None if dealt else getattr(config.data, "partition", data_tables.Labels())
         changes["data"] = data_tables.CustomData(name="custom", partition=partition, seed=config.data.seed)
     elif isinstance(config.data, data_tables.CustomData):
         raise InputError("data.name", "custom", "given with the data themselves: run(config, data=…)")
@@ -90,7 +92,7 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
     if isinstance(own.data, Federation):
         counts["the shards given"] = own.data.clients
     elif own.data is None and isinstance(config.data, data_tables.Npz):
-        counts[config.data.path] = datasets.load_npz(config.data.path).clients
+        counts[config.data.path] = _npz(config.data.path).clients
     explicit = "clients" in config.model_fields_set and "count" in config.clients.model_fields_set
     count = config.clients.count if explicit or not counts else next(iter(counts.values()))
     for source, number in counts.items():
@@ -108,7 +110,7 @@ class _Shared:
         self._fixed: Dataset | Federation | None = own.data
         table = config.data
         if own.data is None and isinstance(table, data_tables.Npz):
-            self._fixed = datasets.load_npz(table.path)
+            self._fixed = _npz(table.path)
         elif own.data is None and not isinstance(table, data_tables.Synthetic | data_tables.Ridge):
             self._fixed = datasets.load(table.name)
 
@@ -128,7 +130,14 @@ class _Shared:
             growth=rate if table.growth == "learning_rate" else None,
             two_sided=table.link_draw == "two_sided",
         )
-        drawn.sgd(np.zeros(1, dtype=np.int64)), drawn.link(np.zeros(1, dtype=np.int64))
+        start = np.zeros(1, dtype=np.int64)
+        for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
+            with np.errstate(over="ignore"):
+                known = np.isfinite(values) & np.isfinite(1.0 / values)
+            if not known.all():
+                raise InputError(
+                    f"rates.{name}", law.model_dump(), "a law whose values, and delays 1/value, are finite"
+                )
         return Setting(seed, wiring, drawn, self._data(seed if config.data.seed is None else config.data.seed))
 
     def _graph(self, table: graph_tables.GraphTable, seed: int, *, turn: int = 0) -> Graph:
@@ -174,14 +183,29 @@ class _Shared:
         if isinstance(self._fixed, Federation):
             return self._fixed
         if isinstance(table, data_tables.Ridge):
-            own = table.model_dump(exclude={"name", "seed"})
-            return datasets.ridge(seed, self.n, **own)
+            made = datasets.ridge(seed, self.n, **table.model_dump(exclude={"name", "seed"}))
+            known = isinstance(self.config.model, model_tables.Linear)  # the minimizer is that of the linear model
+            return made if known else replace(made, optimum=None)
         dataset = self._fixed
         if isinstance(table, data_tables.Synthetic):
             dataset = datasets.synthetic(seed, **table.model_dump(exclude={"name", "seed", "partition"}))
         assert isinstance(dataset, Dataset)
-        assert isinstance(table, data_tables.Partitioned)
+        assert isinstance(table, data_tables.Partitioned | data_tables.CustomData)
         return deal(dataset, table.partition, self.n, seed)
+
+
+def _npz(path: str) -> Federation:
+    try:
+        return datasets.load_npz(path)
+    except DataError as error:
+        raise InputError("data.path", path, f"a folder of .npz files, one a client, and test.npz ({error})") from error
+
+
+def _check_optimum(model: models.Model, federation: Federation) -> None:
+    best = federation.optimum
+    if best is not None and best.shape != (model.parameters,):
+        allowed = f"({model.parameters},), one number for each parameter of {model.name}"
+        raise InputError("data.optimum", f"shape {best.shape}", allowed)
 
 
 def deal(dataset: Dataset, partition: Any, clients: int, seed: int) -> Federation:
@@ -215,7 +239,7 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
     try:
         table = pd.read_csv(path, dtype=str, skipinitialspace=True, comment="#")
     except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
-        raise InputError(f"{field}.file", path, f"a readable CSV file ({error})") from None
+        raise InputError(f"{field}.file", path, f"a readable CSV file ({str(error).strip()})") from None
     if list(table.columns) != columns:
         raise InputError(
             f"{field}.file", f"columns {','.join(table.columns)}", f"a file with columns {','.join(columns)}"
@@ -223,6 +247,8 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
     known: dict[tuple[str, ...], float] = {}
     for row in table.itertuples(index=False):
         names, value = tuple(sorted(str(name) for name in row[:-1])), row[-1]
+        if names in known:
+            raise InputError(f"{field}.file", path, f"a file that names {'–'.join(names)} once")
         try:
             known[names] = float(value)
         except (TypeError, ValueError):
@@ -248,20 +274,42 @@ def _learning_rate(table: Any) -> lr.LearningRate:
     return lr.Constant(table.value)
 
 
-def _schedule(name: str, config: schema.Config, own: Own) -> schedule.Schedule:
-    if own.schedules and name in own.schedules:
-        return own.schedules[name]
-    if ":" not in name:
+def _schedule(name: str, config: schema.Config, own: Own, first: Setting) -> schedule.Schedule:
+    if name in schedule.SCHEDULES:
         period = config.train.dfedavg_period
         return schedule.named(name, None if period == "auto" else period)
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError("algorithms", name, f"an importable 'package.module:schedule' ({error})") from None
-    if not callable(found):
-        raise InputError("algorithms", name, "a Schedule: a callable (k, part, rates) -> Events")
+    if own.schedules and name in own.schedules:
+        found = own.schedules[name]
+    else:
+        module, _, attribute = name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # whatever importing it runs into
+            why = f"{type(error).__name__}: {error}"
+            raise InputError("algorithms", name, f"an importable 'package.module:schedule' ({why})") from error
+    _check_schedule(name, found, first)
     return found
+
+
+def _check_schedule(name: str, found: Any, first: Setting) -> None:
+    """Try a schedule of one's own on the first iteration, so that a run does not begin with one that is none."""
+    allowed = "a Schedule, a callable (k, part, rates) -> Events"
+    if not callable(found):
+        raise InputError("algorithms", name, f"{allowed}, not a {type(found).__name__}")
+    graph = first.rates.graph
+    try:
+        events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, first.seed), first.rates)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError("algorithms", name, f"{allowed}; it raised {type(error).__name__}: {error}") from error
+    if not isinstance(events, schedule.Events):
+        raise InputError("algorithms", name, f"{allowed}; it gave a {type(events).__name__}")
+    for what, given, count in (("v", events.v, graph.n), ("v_hat", events.v_hat, graph.links)):
+        shape, dtype = np.shape(given), getattr(given, "dtype", type(given).__name__)
+        if shape != (1, count) or dtype != np.bool_:
+            wanted = f"{what} of shape (iterations, {count}), bool"
+            raise InputError("algorithms", name, f"{allowed} with {wanted}; at k = [0] it gave {shape}, {dtype}")
 
 
 def _model(config: schema.Config, federation: Federation, own: Own) -> models.Model:

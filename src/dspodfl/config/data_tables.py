@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dspodfl.config.tables import Count, NonNegative, Positive, Seed, Table
+from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table
 
 
 class Iid(Table):
@@ -97,7 +97,7 @@ class Synthetic(Partitioned):
     samples: Count = 6000
     test_samples: Count = 1000
     features: Count = 32
-    classes: Annotated[int, Field(ge=2)] = 10
+    classes: Annotated[int, Field(ge=2, lt=WORD)] = 10
     separation: NonNegative = 2.0
     noise: Positive = 1.0
 
@@ -121,10 +121,11 @@ class Npz(DataTable):
     path: str
 
 
-class CustomData(Partitioned):
+class CustomData(DataTable):
     """Arrays, torch Datasets or shards that were given in Python."""
 
     name: Literal["custom"]
+    partition: Partition | None = Labels()  # null: the shards themselves were given
 
 
 Data = Annotated[

@@ -35,15 +35,13 @@ def explain(error: ValidationError) -> list[str]:
         path, table = _locate(problem["loc"])
         kind, value, context = problem["type"], problem["input"], problem.get("ctx") or {}
         if kind == "extra_forbidden":
-            lines.append(_unknown_key(path, table))
+            lines.append(_unknown_key(path, table, value))
         elif kind == "missing":
             lines.append(f"{path}: missing; {_about(table, path)}")
         elif kind in ("union_tag_invalid", "union_tag_not_found"):
             lines.append(_wrong_tag(path, context, value))
         elif kind == "refused":
             lines.append(f"{context['field']} = {context['value']!r}: must be {context['allowed']}")
-        elif kind == "value_error":
-            lines.append(f"{path}: {context['error']}")
         else:
             words = _WORDS.get(kind) or problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
             allowed.setdefault(path, (_short(value), []))[1].append(words)
@@ -103,19 +101,17 @@ def _tags(model: type[BaseModel]) -> tuple[str, ...]:
     return ()
 
 
-def _unknown_key(path: str, table: type[BaseModel] | None) -> str:
+def _unknown_key(path: str, table: type[BaseModel] | None, value: object) -> str:
     key = path.rpartition(".")[2]
     keys = list(table.model_fields) if table else []
     tag = _tags(table)[0] if table and _tags(table) else None
     of = f" (of {tag!r})" if tag else ""
-    hint = nearest(key, keys)
+    hint = nearest(key, keys) or ";"
     replace = ""
-    if tag and not hint:
+    if tag and hint == ";":
         where = path.rpartition(".")[0]
         replace = f"; to change the kind replace the whole table, e.g. --set '{where}={{ … }}'"
-    return f"{path}: unknown key{hint} allowed here{of}: {', '.join(keys)}{replace}".replace(
-        "key allowed", "key; allowed"
-    )
+    return f"{path} = {_short(value)}: unknown key{hint} allowed here{of}: {', '.join(keys)}{replace}"
 
 
 def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
@@ -124,7 +120,9 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
         return f"{path}.{key}: missing"
     tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
     given = context.get("tag", value)
-    return f"{path}.{key} = {given!r}: must be one of {', '.join(tags)}{nearest(str(given), tags)}"
+    own = " (or give model.factory)" if "factory" in tags else ""
+    tags = [tag for tag in tags if tag != "factory"]  # a table without a name
+    return f"{path}.{key} = {given!r}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
 
 
 def _about(table: type[BaseModel] | None, path: str) -> str:

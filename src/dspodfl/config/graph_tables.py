@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from dspodfl.config.tables import Count, NonNegative, Positive, Probability, Seed, Table, as_list
+from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Probability, Seed, Table, as_list, refuse
 
 
 class StaticDynamics(Table):
@@ -21,18 +21,20 @@ class SwitchingDynamics(Table):
     kind: Literal["switching"]
     graphs: Annotated[list[Graph], BeforeValidator(as_list), Field(min_length=1)]
     period: Count | None = None
-    times: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(as_list)] | None = None
+    times: Annotated[list[Annotated[int, Field(ge=0, lt=WORD)]], BeforeValidator(as_list)] | None = None
+
+    @field_serializer("graphs")
+    def _own_keys(self, graphs: list[GraphTable]) -> list[dict[str, Any]]:
+        return [graph.model_dump(exclude=set(GraphTable.model_fields)) for graph in graphs]
 
     @model_validator(mode="after")
     def _plain(self) -> SwitchingDynamics:
-        for graph in self.graphs:
-            common = graph.model_fields_set & {"weights", "dynamics", "seed", "allow_disconnected"}
-            if common:
-                raise ValueError(
-                    f"graphs: {sorted(common)[0]} belongs to the graph table itself, not to one of its turns"
-                )
+        for turn, graph in enumerate(self.graphs):
+            for key in sorted(graph.model_fields_set & set(GraphTable.model_fields)):
+                field, value = f"graph.dynamics.graphs[{turn}].{key}", graph.model_dump(mode="json")[key]
+                refuse(field, value, "left out: it belongs to the graph table itself, not to one of its turns")
         if (self.period is None) == (self.times is None):
-            raise ValueError("give either period or times")
+            refuse("graph.dynamics.period", self.period, f"given, or else times (= {self.times}), and not both")
         return self
 
 

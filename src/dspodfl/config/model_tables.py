@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date, time
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from dspodfl.config.tables import Count, NonNegative, Table, as_list
+from dspodfl.config.tables import Count, NonNegative, Table, as_list, refuse
 
 
 class Svm(Table):
@@ -33,7 +34,7 @@ class Mlp(Table):
     """Fully connected, ReLU."""
 
     name: Literal["mlp"]
-    hidden: Annotated[list[Count], BeforeValidator(as_list)] = [64]
+    hidden: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = [64]
 
 
 class Cnn(Table):
@@ -59,6 +60,22 @@ class Factory(Table):
     arguments: dict[str, Any] = {}
     loss: Literal["cross_entropy", "hinge", "squared_error"] | None = None
     l2: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _written(self) -> Factory:
+        for key, value in self.arguments.items():
+            if not _is_toml(value):
+                advice = "what TOML can write; bring other models as Python objects: run(config, model=…)"
+                refuse(f"model.arguments.{key}", value, advice)
+        return self
+
+
+def _is_toml(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_toml(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_toml, value))
+    return isinstance(value, str | int | float | date | time)
 
 
 def _model_tag(value: Any) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
 from dspodfl.config.rate_tables import Rates
-from dspodfl.config.tables import Count, Positive, Seed, Table, as_list
+from dspodfl.config.tables import Count, Positive, Seed, Table, as_list, refuse
 from dspodfl.errors import ConfigError, nearest
 from dspodfl.schedule import SCHEDULES
 
@@ -55,7 +54,7 @@ LearningRate = Annotated[ConstantRate | DiminishingRate | StepRate, Field(discri
 class Train(Table):
     """How the models are updated."""
 
-    iterations: Annotated[int, Field(ge=1, lt=2**32)] = 2000
+    iterations: Count = 2000
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     learning_rate: LearningRate = ConstantRate()
     order: Literal["simultaneous", "combine_then_adapt", "adapt_then_combine"] = "simultaneous"
@@ -112,10 +111,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath) else value
 
 
-def _refuse(field: str, value: object, allowed: str) -> NoReturn:
-    raise PydanticCustomError("refused", "must be {allowed}", {"field": field, "value": value, "allowed": allowed})
-
-
 class Config(Table):
     """A whole study. ``Config()`` is the paper's default setting on the bundled images.
 
@@ -148,23 +143,22 @@ class Config(Table):
         for name in self.algorithms:
             if name not in SCHEDULES and not ALGORITHM_FACTORY.fullmatch(name):
                 known = ", ".join(SCHEDULES)
-                _refuse("algorithms", name, f"one of {known}, or 'package.module:schedule'{nearest(name, SCHEDULES)}")
+                refuse("algorithms", name, f"one of {known}, or 'package.module:schedule'{nearest(name, SCHEDULES)}")
         twice = [name for name in self.algorithms if self.algorithms.count(name) > 1]
         if twice:
-            _refuse("algorithms", twice[0], "named once")
+            refuse("algorithms", twice[0], "named once")
         if self.seed + self.seeds > 2**63:
-            _refuse("seed", self.seed, "such that the last seed is below 2⁶³")
+            refuse("seed", self.seed, "such that the last seed is below 2⁶³")
         dynamics = self.graph.dynamics
         if isinstance(dynamics, WaypointDynamics):
             if not isinstance(self.graph, Geometric):
-                _refuse("graph.dynamics.kind", "waypoint", "used with kind = 'geometric', whose clients have positions")
+                refuse("graph.dynamics.kind", "waypoint", "used with kind = 'geometric', whose clients have positions")
             if dynamics.speed[0] > dynamics.speed[1]:
-                _refuse("graph.dynamics.speed", dynamics.speed, "[least, most] with least ≤ most")
+                refuse("graph.dynamics.speed", dynamics.speed, "[least, most] with least ≤ most")
         regression = isinstance(self.data, Ridge)
         if regression and isinstance(self.model, Svm | Logistic):
-            _refuse("model.name", self.model.name, "'linear' (or 'mlp') with the regression data 'ridge'")
-        if isinstance(self.model, Linear) and isinstance(self.data, Partitioned) and self.data.name != "custom":
-            _refuse(
-                "model.name", "linear", f"a classifier (svm, logistic, mlp, cnn, vgg11) with data {self.data.name!r}"
-            )
+            refuse("model.name", self.model.name, "'linear' (or 'mlp') with the regression data 'ridge'")
+        if isinstance(self.model, Linear) and isinstance(self.data, Partitioned):
+            allowed = f"a classifier (svm, logistic, mlp, cnn, vgg11) with data {self.data.name!r}"
+            refuse("model.name", "linear", allowed)
         return self

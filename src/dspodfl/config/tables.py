@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 
 class Table(BaseModel):
@@ -18,8 +19,15 @@ def as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def refuse(field: str, value: object, allowed: str) -> NoReturn:
+    """An error that names its field, for what no single key can tell."""
+    raise PydanticCustomError("refused", "must be {allowed}", {"field": field, "value": value, "allowed": allowed})
+
+
+WORD = 2**32
+"""Clients, iterations and positions are words of an address: every count is below this."""
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(gt=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=WORD)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Sequence
+from datetime import date, time
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError([f"{path}: no such file; 'dspodfl init {path}' writes one"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: cannot be read ({error})"]) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or an integer too long to be read
         raise ConfigError([f"{path}: not valid TOML: {error}"]) from None
 
 
@@ -59,31 +61,30 @@ def _apply(raw: dict[str, Any], change: str) -> None:
 
 def _value(text: str, change: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        if _BARE_WORD.fullmatch(text):
-            return text
-        raise ConfigError(
-            [f'--set {change!r}: {text!r} must be a TOML value (a number, a word, "…", […], {{ … }})']
-        ) from None
+        found = tomllib.loads(f"value = {text}")
+    except ValueError:
+        found = {"value": text} if _BARE_WORD.fullmatch(text) else {}
+    if list(found) != ["value"]:  # a line break in the text would begin another key
+        raise ConfigError([f'--set {change!r}: {text!r} must be a TOML value (a number, a word, "…", […], {{ … }})'])
+    return found["value"]
 
 
 def _anchor(raw: dict[str, Any], base: Path) -> None:
     """Make the paths of files absolute."""
-    places = [tuple(path.split(".")) for path in _PATHS]
-    tables = [(raw, place) for place in places]
-    turns = raw.get("graph", {}).get("dynamics", {}).get("graphs", []) if _is_graph(raw) else []
-    tables += [(turn, ("file",)) for turn in turns if isinstance(turn, dict)]
-    for table, place in tables:
-        for key in place[:-1]:
-            table = table.get(key, {}) if isinstance(table, dict) else {}
-        if isinstance(table, dict) and isinstance(table.get(place[-1]), str):
-            table[place[-1]] = str((base / Path(table[place[-1]]).expanduser()).resolve())
+    places = [(_within(raw, path.split(".")[:-1]), path.split(".")[-1]) for path in _PATHS]
+    turns = _within(raw, ["graph", "dynamics"]).get("graphs")
+    places += [(turn, "file") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    for table, key in places:
+        if isinstance(table.get(key), str):
+            table[key] = os.path.abspath(base / os.path.expanduser(table[key]))
 
 
-def _is_graph(raw: dict[str, Any]) -> bool:
-    graph = raw.get("graph")
-    return isinstance(graph, dict) and isinstance(graph.get("dynamics"), dict)
+def _within(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The table under these keys; an empty one where there is none."""
+    table: Any = raw
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
 def dumps(values: dict[str, Any]) -> str:
@@ -92,7 +93,7 @@ def dumps(values: dict[str, Any]) -> str:
     for name, table in values.items():
         if isinstance(table, dict):
             top += ["", f"[{name}]"]
-            top += [f"{key} = {_inline(value)}" for key, value in table.items() if value is not None]
+            top += [f"{key} = {_inline(value)}" for key, value in _kind_first(table)]
     return "\n".join(top) + "\n"
 
 
@@ -100,17 +101,24 @@ def _inline(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items() if item is not None)
+        inside = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in _kind_first(value))
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_inline(item) for item in value)}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, date | time):
+        return value.isoformat()
     return repr(value)
 
 
+def _kind_first(table: dict[str, Any]) -> list[tuple[str, Any]]:
+    given = [(key, value) for key, value in table.items() if value is not None]
+    return sorted(given, key=lambda item: item[0] not in ("kind", "law", "name"))
+
+
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key)
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _inline(key)
 
 
 def template() -> str:

@@ -16,6 +16,8 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from dspodfl.data.dataset import Dataset
 from dspodfl.data.formats import read_cifar_binary, read_cifar_python, read_idx
@@ -203,11 +205,36 @@ def _download(source: _Source, target: Path, progress: bool) -> None:
         _refuse_other(into / name, known, source)
         already = (into / name).exists()
         # pooch writes to a temporary name, checks the hash, and only then renames
-        file = Path(pooch.retrieve(address, known, fname=name, path=into, progressbar=progress))
+        bar = _Bar(name) if progress else False
+        file = Path(pooch.retrieve(address, known, fname=name, path=into, progressbar=bar))
         if name not in source.hashes:
             _unpack(file, source, target)
             if not already:
                 file.unlink()
+
+
+class _Bar:
+    """A rich progress bar in the form that pooch asks for."""
+
+    def __init__(self, name: str) -> None:
+        self._bar = Progress(
+            TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True)
+        )
+        self._task = self._bar.add_task("")
+        self.total = 0
+
+    def update(self, size: int) -> None:
+        """So many more bytes have come."""
+        self._bar.start()
+        self._bar.update(self._task, total=self.total, advance=size)
+
+    def reset(self) -> None:
+        """Start again at 0; pooch then adds the whole size once more."""
+        self._bar.reset(self._task)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
 
 
 def _unpack(archive: Path, source: _Source, target: Path) -> None:

@@ -50,7 +50,7 @@ class Snapshot:
     """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there."""
 
     iteration: int
-    theta: Tensor  # (clients, p); rows of run r are stack.rows[r]; read it before the next snapshot
+    theta: Tensor  # (clients, p); rows of run r are stack.rows[r]
     runs: list[int]
     counters: list[Counters]  # of the runs above
     diverged: list[bool]  # of the runs above
@@ -74,7 +74,7 @@ def simulate(
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
     of every iteration; ``on_block`` sees the events. Shapes: initial (clients, p).
     """
-    theta = initial.to(problem.device, problem.dtype).clone()
+    theta = problem.pack(initial.to(problem.device, problem.dtype)).clone()
     state = rule.init(theta)
     mixer = Mixer(stack, problem.device, problem.dtype)
     alive = torch.ones(stack.clients, dtype=torch.bool, device=problem.device)
@@ -87,7 +87,7 @@ def simulate(
             if not diverged[r] and not bool(finite[stack.rows[r]].all()):
                 diverged[r] = True
                 alive[stack.rows[r]] = False
-        return Snapshot(iteration, theta, due, counters, [diverged[r] for r in due])
+        return Snapshot(iteration, problem.unpack(theta), due, counters, [diverged[r] for r in due])
 
     yield look(0, everyone, [Counters()] * len(everyone))
     words = stack.clients * problem.batch_size + sum(run.rates.graph.links for run in stack.runs)
@@ -99,10 +99,11 @@ def simulate(
         mixer.load(block.active)
         v = _stacked([e.v for e in block.events], problem)
         lr = _stacked([np.repeat(run.learning_rate(block.k)[:, None], run.clients, 1) for run in stack.runs], problem)
-        rows = problem.minibatches(block.k)
+        batches = problem.batches(block.k)
         due = _crossings(block, at_delay)
         for t, k in enumerate(block.k.tolist()):
-            mix, gradient = partial(mixer.apply, t), partial(problem.gradient, rows=rows[t])
+            x, y = batches[t]
+            mix, gradient = partial(mixer.apply, t), partial(_gradient, problem, x, y)
             new, state = rule.step(theta, mix, gradient, v[t], lr[t], state)
             theta = torch.where(alive[:, None], new, theta) if any(diverged) else new
             if tick:
@@ -112,8 +113,13 @@ def simulate(
                 yield look(k + 1, here, [Counters.after(block.tallies[r], t) for r in here])
 
 
-def _stacked(runs: list[np.ndarray], problem: Problem) -> Tensor:
-    return torch.from_numpy(np.concatenate(runs, axis=1)).to(problem.device, problem.dtype)
+def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
+    return problem.gradient(theta, x, y, scale)
+
+
+def _stacked(runs: list[np.ndarray], problem: Problem) -> tuple[Tensor, ...]:
+    """What every client has at each iteration of a block: iterations × (clients,)."""
+    return torch.from_numpy(np.concatenate(runs, axis=1)).to(problem.device, problem.dtype).unbind()
 
 
 def _crossings(block: Block, at_delay: Sequence[float]) -> dict[int, list[int]]:

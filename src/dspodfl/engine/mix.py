@@ -20,6 +20,7 @@ class Mixer:
         self.stack, self.device, self.dtype = stack, device, dtype
         sizes = {run.clients for run in stack.runs}
         self.uniform = len(sizes) == 1 and max(sizes) <= DENSE
+        self._dense: tuple[Tensor, ...] = ()
         self._blocks: list[Tensor] = []
 
     def load(self, active: list[np.ndarray]) -> None:
@@ -28,7 +29,7 @@ class Mixer:
             edges = [run.rates.graph.edges for run in self.stack.runs]
             n = self.stack.runs[0].clients
             dense = np.stack([matrix(n, e, a) for e, a in zip(edges, active, strict=True)], axis=1)
-            self._blocks = [torch.from_numpy(dense).to(self.device, self.dtype)]  # (iterations, runs, n, n)
+            self._dense = torch.from_numpy(dense).to(self.device, self.dtype).unbind()  # iterations × (runs, n, n)
             return
         self._blocks = []
         for run, a in zip(self.stack.runs, active, strict=True):
@@ -38,18 +39,21 @@ class Mixer:
             else:
                 self._blocks.append(torch.from_numpy(a).to(self.device, self.dtype))  # (iterations, links)
 
-    def apply(self, t: int, theta: Tensor) -> Tensor:
-        """P at the t-th iteration of the block, times a stacked array. Shapes: (clients, p) -> (clients, p)."""
+    def apply(self, t: int, theta: Tensor, minus: Tensor | None = None) -> Tensor:
+        """P at the t-th iteration of the block times a stacked array, less another. Shapes: (clients, p) each."""
         if self.uniform:
-            p = self._blocks[0][t]
-            return torch.bmm(p, theta.view(p.shape[0], p.shape[1], -1)).view(theta.shape)
+            p = self._dense[t]
+            stacked = theta.view(p.shape[0], p.shape[1], -1)
+            if minus is None:
+                return torch.bmm(p, stacked).view(theta.shape)
+            return torch.baddbmm(minus.view(stacked.shape), p, stacked, beta=-1).view(theta.shape)
         out = torch.empty_like(theta)
         for run, rows, block in zip(self.stack.runs, self.stack.rows, self._blocks, strict=True):
             if run.clients <= DENSE:
                 torch.matmul(block[t], theta[rows], out=out[rows])
             else:
                 out[rows] = _sparse(run.rates.graph.edges, block[t], theta[rows])
-        return out
+        return out if minus is None else out.sub_(minus)
 
 
 def _sparse(edges: np.ndarray, weight: Tensor, theta: Tensor) -> Tensor:
