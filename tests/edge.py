@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+import torch
 from pydantic import BaseModel
 
 from dspodfl import Config, cli
@@ -57,6 +58,12 @@ def tiny(**changes):
     return Config(**merged(TINY, changes))
 
 
+def on_the_cpu(monkeypatch):
+    """Whatever machine the tests run on, ``auto`` is the CPU: exact statements hold on one device."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
 # --- the command line -----------------------------------------------------------------------------------------
 
 
@@ -77,6 +84,7 @@ class CommandLine:
         monkeypatch.chdir(folder)
         monkeypatch.setattr(sys, "path", list(sys.path))
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        on_the_cpu(monkeypatch)
 
     def __call__(self, *words):
         self._capsys.readouterr()

@@ -26,6 +26,9 @@ from dspodfl.results import FILES
 from dspodfl.schedule import SCHEDULES
 from dspodfl.study import COLUMNS
 
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+"""The surroundings of a process of its own."""
+
 ALWAYS = sorted(set(FILES) - {"events.npz"})
 """What the folder of every run holds."""
 
@@ -378,7 +381,7 @@ def test_the_same_seed_twice_is_the_same_bytes(dspodfl, no_pictures):
     assert metrics("b") == first
     assert metrics("c", *changes("seed=1")) != first
     command = [sys.executable, "-m", "dspodfl", "run", "study.toml", "--quiet", "--out", "d"]
-    subprocess.run(command, cwd=dspodfl.folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+    subprocess.run(command, cwd=dspodfl.folder, env=ALONE, check=True)
     assert (dspodfl.folder / "d/metrics.parquet").read_bytes() == first
     assert listing(dspodfl.folder / "d") == ALWAYS
 
@@ -516,7 +519,8 @@ def test_a_terminal_that_cannot_show_greek_shows_something(dspodfl, monkeypatch)
 def interrupted(folder, sign, *words):
     """Run a study in a process of its own and interrupt it as soon as a file appears."""
     command = [sys.executable, "-m", "dspodfl", "run", "study.toml", "--out", "out", *words]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=ALONE, **pipes) as process:
         while not sign.exists() and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)

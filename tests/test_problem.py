@@ -242,12 +242,11 @@ def test_evaluation_in_chunks_is_the_same_as_in_one_piece(name, samples, models,
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation_takes_fewer_models_at_a_time_where_less_may_be_held(name, monkeypatch):
     problem = problem_of(name)
-    least, most = [], []
+    least, most, plain = [], [], problem._scores
     for sizes, at_once in ((least, 1), (most, 10**9)):
         monkeypatch.setattr(module, "_SCORES_AT_ONCE", at_once)
         monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", at_once)
-        plain = type(problem)._scores
-        monkeypatch.setattr(problem, "_scores", lambda t, x, s=sizes: s.append(len(t)) or plain(problem, t, x))
+        monkeypatch.setattr(problem, "_scores", lambda t, x, s=sizes: s.append(len(t)) or plain(t, x))
         problem.evaluate(scattered(problem.model, 5), 0)
     assert set(least) == {1} and set(most) == {5}
 

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.worlds import graphs
 
+from dspodfl import rng
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph, generate
 from dspodfl.learning_rate import Constant, Diminishing, Step
 from dspodfl.rates import FLOOR, Beta, Bimodal, Given, Rates, TruncatedNormal, Uniform
+from dspodfl.rng import Stream
 
 MANY = generate("path", 4001, 0)
 START = np.zeros(1, dtype=int)
@@ -200,6 +202,18 @@ def test_the_rate_of_a_client_or_link_does_not_depend_on_what_else_there_is(grap
     kept = [rows[tuple(e)] for e in graph.edges.tolist()]
     assert np.array_equal(small.sgd(k), large.sgd(k)[:, : graph.n])
     assert np.array_equal(small.link(k), large.link(k)[:, kept])
+
+
+def test_rates_are_the_law_of_the_uniforms_at_their_documented_address():
+    graph = generate("ring", 4, 0)
+    rates = Rates(graph, 77, Beta(0.5, 2.0), Uniform(), refresh=10)
+    for epoch in (0, 3):
+        k = np.array([10 * epoch])
+        for i in range(4):
+            u = rng.uniform(77, Stream.RATE_SGD, i, k=epoch, count=2)
+            assert rates.sgd(k)[0, i] == Beta(0.5, 2.0)(u)
+        for link, (i, j) in enumerate(graph.edges.tolist()):
+            assert rates.link(k)[0, link] == 1 - rng.uniform(77, Stream.RATE_LINK, i, j, k=epoch)[0]
 
 
 def test_other_seeds_give_other_rates():

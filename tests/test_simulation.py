@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
-from tests.edge import TINY, merged, tiny
+from tests.edge import TINY, merged, on_the_cpu, tiny
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -16,6 +16,11 @@ from dspodfl.config.build import build
 from dspodfl.data import synthetic
 from dspodfl.schedule import dgd
 from dspodfl.study import COLUMNS
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch):
+    on_the_cpu(monkeypatch)
 
 
 def of(result, algorithm="dspodfl", seed=0):

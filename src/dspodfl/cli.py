@@ -264,7 +264,7 @@ def _print_result(result: Result) -> None:
     from dspodfl.plots import NAMES
 
     about, algorithms = result.summary["study"], result.summary["algorithms"]
-    table = Table(title=result.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("algorithm", no_wrap=True)
     classified = bool(result.metrics["accuracy"].notna().any())
     targets = [t["accuracy"] for t in next(iter(algorithms.values()))["targets"]] if classified else []
@@ -280,6 +280,7 @@ def _print_result(result: Result) -> None:
         cells.append(_number(found["final_delay"]["delay_total"]["median"]))
         note = f" ({found['diverged']} diverged)" if found["diverged"] else ""
         table.add_row(NAMES.get(name, name) + note, *cells)
+    _out.print(Text(result.title), soft_wrap=True)
     _out.print(table)
     seeds = next(iter(algorithms.values()))["seeds"]
     _out.print(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.edge import keys, tables, tiny, walk
+from tests.edge import keys, on_the_cpu, tables, tiny, walk
 
 from dspodfl import Config, Dataset, InputError, graph, run
 from dspodfl.config import build as building
@@ -13,6 +13,12 @@ from dspodfl.config.build import Own, build
 from dspodfl.graph import Part
 from dspodfl.problem import Problem
 from dspodfl.study import Study
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch):
+    on_the_cpu(monkeypatch)
+
 
 COVERED = {}
 

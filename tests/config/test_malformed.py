@@ -497,8 +497,6 @@ CASES = VALUES | FILES | OPTIONS
 @pytest.fixture
 def dspodfl(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(graph, "ATTEMPTS", 20)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     return CommandLine(monkeypatch, capsys, tmp_path)
 
 

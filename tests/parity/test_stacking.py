@@ -218,13 +218,15 @@ def test_a_run_is_looked_at_exactly_where_its_delay_first_reaches_a_value(longes
     assert len(different) > 2  # every run crosses at its own iterations
 
 
-def test_the_counters_at_a_crossing_have_reached_the_value_and_those_before_have_not():
+@pytest.mark.parametrize("longest", [1, 250])
+def test_a_value_that_is_reached_and_not_exceeded_is_crossed_there_and_only_there(longest, monkeypatch):
+    monkeypatch.setattr(loop, "_LONGEST_BLOCK", longest)
     model, dataset = MODELS["svm"]()
     run = make_run(seed=2, data=dataset)
     (looks,) = advance([run], model, iterations=STEPS, every=1, at_delay=[])
     totals = [look.counters.delay_processing + look.counters.delay_transmission for look in looks]
     assert totals == sorted(totals)
-    value = totals[20]  # reached exactly, not exceeded
+    value = totals[20]
     first = totals.index(value)
     (crossed,) = advance([run], model, iterations=STEPS, every=1000, at_delay=[value, value])
     assert [look.iteration for look in crossed] == [0, first, STEPS]
