@@ -24,8 +24,8 @@ from dspodfl.rng import Stream
 _SCORES_AT_ONCE = 16_000_000
 """Scores held at a time while evaluating (64 MB in float32)."""
 _SUM = 2  # PyTorch's number for reduction = "sum"
-_NUMBERS_AT_ONCE = 250_000
-"""Inputs gathered at a time while training (1 MB in float32), one iteration's at least."""
+_NUMBERS_AT_ONCE = 500_000
+"""Inputs gathered at a time while training (2 MB in float32), one iteration's at least."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Problem:
                 self._groups.append(_Shards.of(federation, seed, int(starts[dataset]), self.device))
             self._group_of_run.append(known[key])
         self._gradient = vmap(grad(self.model.objective))
+        self._share = torch.tensor(1.0 / batch_size, dtype=self.compute, device=self.device)
 
     def _number(self, dataset: Dataset) -> int:
         for number, known in enumerate(self.datasets):
@@ -82,11 +83,11 @@ class Problem:
         return len(self.datasets) - 1
 
     def _tensors(self, x: np.ndarray, y: np.ndarray, *, training: bool = False) -> tuple[Tensor, Tensor]:
-        inputs = torch.from_numpy(x)
         if self.model.is_linear:
-            inputs = inputs.flatten(1)
-            if training and has_bias(self.model):
-                inputs = torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1)
+            x = x.reshape(len(x), -1)
+            if training and has_bias(self.model):  # NumPy's memory, which lies in huge pages where there are any
+                x = np.concatenate([x, np.ones((len(x), 1), dtype=x.dtype)], axis=1)
+        inputs = torch.from_numpy(x)
         return inputs.to(self.device), torch.from_numpy(y).to(self.device)
 
     def minibatches(self, k: np.ndarray) -> Tensor:
@@ -115,14 +116,12 @@ class Problem:
 
         Shapes: packed (clients, p), x (clients, B, ...), y (clients, B), scale (clients,) -> (clients, p), packed.
         """
-        convert = not self.compute == self.dtype == x.dtype
-        point, x = (packed.to(self.compute), x.to(self.compute)) if convert else (packed, x)
-        if self.model.is_linear:
-            out = linear_gradient(self.model, point, x, y, scale if scale is None else scale.to(self.compute))
-        else:
-            out = self._gradient(point, x, y)
-            out = out if scale is None else out.mul_(scale[:, None])
-        return out.to(self.dtype) if convert else out
+        if self.model.is_linear and self.compute == self.dtype == x.dtype:
+            return linear_gradient(self.model, packed, x, y, self._share, scale)
+        point, x = packed.to(self.compute), x.to(self.compute)
+        plain = linear_gradient(self.model, point, x, y, self._share) if self.model.is_linear else None
+        out = (self._gradient(point, x, y) if plain is None else plain).to(self.dtype)
+        return out if scale is None else out.mul_(scale[:, None])
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
         """Models of one run on its whole test set. Shapes: theta (models, p) -> (models,) each."""
@@ -151,7 +150,7 @@ class Problem:
         if self.model.is_linear:
             return count, max(1, _SCORES_AT_ONCE // (self.model.outputs * count))
         samples = min(count, 256)
-        return samples, max(1, 16 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
+        return samples, max(1, 8 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
 
     def _scores(self, theta: Tensor, x: Tensor) -> Tensor:
         """Shapes: theta (models, p), x (samples, ...) -> (models, samples, outputs)."""
@@ -223,16 +222,24 @@ def linear_parts(model: Model, theta: Tensor) -> tuple[Tensor, Tensor | None]:
     return weight, theta[:, size:] if has_bias(model) else None
 
 
-def linear_gradient(model: Model, packed: Tensor, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
+def linear_gradient(
+    model: Model,
+    packed: Tensor,
+    x: Tensor,
+    y: Tensor,
+    share: Tensor,
+    scale: Tensor | None = None,
+) -> Tensor:
     """Closed-form minibatch gradients of linear models: ∇W = (1/B) Σ_b (∂ℓ/∂s_b) x_bᵀ, times scale.
 
     A bias is the weight of a last feature that is always 1, so weights and biases are one (outputs, features)
     matrix a client. Scores are kept as (clients, outputs, B): every product runs over contiguous features.
-    Shapes: packed (clients, p), x (clients, B, features), y (clients, B), scale (clients,) -> (clients, p).
+    Shapes: packed (clients, p), x (clients, B, features), y (clients, B), share () = 1/B, scale (clients,) ->
+    (clients, p).
     """
-    clients, batch, features = x.shape
+    clients, _, features = x.shape
     scores = torch.bmm(packed.view(clients, -1, features), x.transpose(1, 2))
-    slope = SLOPES[model.loss](scores, y, 1.0 / batch)
+    slope = SLOPES[model.loss](scores, y, share)
     if scale is not None:
         slope *= scale.view(-1, 1, 1)
     out = torch.bmm(slope, x).view(packed.shape)
@@ -241,26 +248,26 @@ def linear_gradient(model: Model, packed: Tensor, x: Tensor, y: Tensor, scale: T
     return out
 
 
-def _hinge_slope(scores: Tensor, y: Tensor, weight: float) -> Tensor:
+def _hinge_slope(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
     """∂/∂s of (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c): PyTorch's own backward kernel of that loss, one call for all."""
     clients, outputs, batch = scores.shape
     rows = scores.transpose(1, 2).reshape(-1, outputs)
-    rows = rows.float() if rows.dtype == torch.bfloat16 else rows  # the kernel knows no bfloat16
-    each = rows.new_full((), weight)
-    slope = torch.ops.aten.multi_margin_loss_backward(each, rows, y.view(-1), 1, 1.0, None, _SUM)
+    if rows.dtype == torch.bfloat16:  # which the kernel does not know
+        rows, share = rows.float(), share.float()
+    slope = torch.ops.aten.multi_margin_loss_backward(share, rows, y.view(-1), 1, 1.0, None, _SUM)
     slope = slope.view(clients, batch, outputs).transpose(1, 2)
     return slope if slope.dtype == scores.dtype else slope.to(scores.dtype)
 
 
-def _cross_entropy_slope(scores: Tensor, y: Tensor, weight: float) -> Tensor:
+def _cross_entropy_slope(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
     label = y[:, None, :]
     chance = torch.softmax(scores, dim=1)
-    return chance.scatter_add_(1, label, -torch.ones_like(label, dtype=chance.dtype)).mul_(weight)
+    return chance.scatter_add_(1, label, -torch.ones_like(label, dtype=chance.dtype)).mul_(share)
 
 
 SLOPES = {
     "hinge": _hinge_slope,
     "cross_entropy": _cross_entropy_slope,
-    "squared_error": lambda scores, y, weight: (scores - y[:, None, :]).mul_(weight),
+    "squared_error": lambda scores, y, share: (scores - y[:, None, :]).mul_(share),
 }
-"""weight · ∂ℓ/∂s per sample. Shapes: scores (clients, outputs, batch), y (clients, batch) -> as the scores."""
+"""share · ∂ℓ/∂s per sample. Shapes: scores (clients, outputs, batch), y (clients, batch) -> as the scores."""

@@ -77,7 +77,7 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
     if tensor is not None:
         seed, i, j, k = (torch.as_tensor(a, dtype=torch.int64, device=tensor.device)[..., None] for a in inputs)
         blocks = torch.arange(first // 4, (first + slots + 3) // 4, device=tensor.device)
-        shape = torch.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape, blocks.shape)
+        shape = np.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape, blocks.shape)
     else:
         seed, i, j, k = (np.asarray(a, dtype=np.int64)[..., None] for a in inputs)
         blocks = np.arange(first // 4, (first + slots + 3) // 4, dtype=np.int64)

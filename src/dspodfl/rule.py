@@ -2,7 +2,7 @@
 
 A rule is given the stacked models, ``mix`` (which applies P(k) to any stacked array) and ``gradient`` (evaluated
 where the rule asks), and may carry a state of its own from step to step. Both fuse what usually follows them:
-``mix(x, minus)`` is Px − minus, ``gradient(x, scale)`` is diag(scale) G(x).
+``mix(x, minus)`` is Px − minus (written over ``minus``), ``gradient(x, scale)`` is diag(scale) G(x).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Mix(Protocol):
-    """P(k)x, less ``minus`` if given. Shapes: (clients, p) -> (clients, p)."""
+    """P(k)x, less ``minus`` if given, whose memory is used up. Shapes: (clients, p) -> (clients, p)."""
 
     def __call__(self, x: Tensor, minus: Tensor | None = None) -> Tensor: ...
 

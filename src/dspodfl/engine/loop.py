@@ -92,7 +92,6 @@ def simulate(
     yield look(0, everyone, [Counters()] * len(everyone))
     words = stack.clients * problem.batch_size + sum(run.rates.graph.links for run in stack.runs)
     length = max(1, min(_LONGEST_BLOCK, _WORDS_AT_ONCE // words))
-    regular = {*range(every, iterations, every), iterations}
     for block in stack.blocks(iterations, length):
         if on_block:
             on_block(block)
@@ -108,7 +107,8 @@ def simulate(
             theta = torch.where(alive[:, None], new, theta) if any(diverged) else new
             if tick:
                 tick(k + 1)
-            here = everyone if k + 1 in regular else due.get(k + 1)
+            regular = (k + 1) % every == 0 or k + 1 == iterations
+            here = everyone if regular else due.get(k + 1)
             if here:
                 yield look(k + 1, here, [Counters.after(block.tallies[r], t) for r in here])
 

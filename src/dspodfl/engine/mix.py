@@ -40,20 +40,23 @@ class Mixer:
                 self._blocks.append(torch.from_numpy(a).to(self.device, self.dtype))  # (iterations, links)
 
     def apply(self, t: int, theta: Tensor, minus: Tensor | None = None) -> Tensor:
-        """P at the t-th iteration of the block times a stacked array, less another. Shapes: (clients, p) each."""
+        """P at the t-th iteration of the block times a stacked array, less another, which is written over.
+
+        Shapes: (clients, p) each.
+        """
         if self.uniform:
             p = self._dense[t]
             stacked = theta.view(p.shape[0], p.shape[1], -1)
             if minus is None:
                 return torch.bmm(p, stacked).view(theta.shape)
-            return torch.baddbmm(minus.view(stacked.shape), p, stacked, beta=-1).view(theta.shape)
+            return minus.view(stacked.shape).baddbmm_(p, stacked, beta=-1).view(theta.shape)
         out = torch.empty_like(theta)
         for run, rows, block in zip(self.stack.runs, self.stack.rows, self._blocks, strict=True):
             if run.clients <= DENSE:
                 torch.matmul(block[t], theta[rows], out=out[rows])
             else:
                 out[rows] = _sparse(run.rates.graph.edges, block[t], theta[rows])
-        return out if minus is None else out.sub_(minus)
+        return out if minus is None else torch.sub(out, minus, out=minus)
 
 
 def _sparse(edges: np.ndarray, weight: Tensor, theta: Tensor) -> Tensor:
