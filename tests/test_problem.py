@@ -269,3 +269,15 @@ def test_evaluation_leaves_no_graph_behind():
     theta = scattered(problem.model, 2).requires_grad_()
     got = problem.evaluate(theta, 0)
     assert not got.loss.requires_grad and not got.accuracy.requires_grad
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_convolutions_one_client_at_a_time_give_the_gradients_of_the_batched_way(scaled):
+    problem = problem_of("cnn", dtype=torch.float64)
+    theta, (x, y) = scattered(problem.model, 4, dtype=torch.float64), problem.batches(K)[1]
+    scale = torch.tensor([0.5, 0.0, 2.0, 0.0], dtype=torch.float64) if scaled else None
+    assert problem._one_by_one
+    looped, evaluated = problem.gradient(theta, x, y, scale), problem.evaluate(theta, 0)
+    problem._one_by_one = False
+    assert torch.allclose(looped, problem.gradient(theta, x, y, scale), rtol=0, atol=1e-13)
+    assert torch.allclose(evaluated.loss, problem.evaluate(theta, 0).loss, rtol=1e-13, atol=0)

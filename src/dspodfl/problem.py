@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from dspodfl import rng
@@ -72,7 +72,8 @@ class Problem:
                 known[key] = len(self._groups)
                 self._groups.append(_Shards.of(federation, seed, int(starts[dataset]), self.device))
             self._group_of_run.append(known[key])
-        self._gradient = vmap(grad(self.model.objective))
+        convolves = any(isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in self.model.module.modules())
+        self._one_by_one = convolves and self.device.type == "cpu"  # where grouped convolutions are slower than a loop
         self._share = torch.tensor(1.0 / batch_size, dtype=self.compute, device=self.device)
 
     def _number(self, dataset: Dataset) -> int:
@@ -119,8 +120,13 @@ class Problem:
         if self.model.is_linear and self.compute == self.dtype == x.dtype:
             return linear_gradient(self.model, packed, x, y, self._share, scale)
         point, x = packed.to(self.compute), x.to(self.compute)
-        plain = linear_gradient(self.model, point, x, y, self._share) if self.model.is_linear else None
-        out = (self._gradient(point, x, y) if plain is None else plain).to(self.dtype)
+        if self.model.is_linear:
+            out = linear_gradient(self.model, point, x, y, self._share)
+        elif self._one_by_one:
+            out = looped_gradient(self.model, point, x, y, scale)
+        else:
+            out = vmap(grad(self.model.objective))(point, x, y)
+        out = out.to(self.dtype)
         return out if scale is None else out.mul_(scale[:, None])
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
@@ -154,6 +160,8 @@ class Problem:
 
     def _scores(self, theta: Tensor, x: Tensor) -> Tensor:
         """Shapes: theta (models, p), x (samples, ...) -> (models, samples, outputs)."""
+        if self._one_by_one:
+            return torch.stack([self.model.scores(one, x) for one in theta])
         if not self.model.is_linear:
             return vmap(self.model.scores, in_dims=(0, None))(theta, x)
         weight, bias = linear_parts(self.model, theta)
@@ -207,6 +215,16 @@ class Batches:
             x = self._problem.x.index_select(0, some.reshape(-1))
             self._start, self._x = start, x.view(*some.shape, *self._problem.x.shape[1:]).unbind()
         return self._x[t - start], self._y[t]
+
+
+def looped_gradient(model: Model, theta: Tensor, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Minibatch gradients client by client; those whose scale is 0 are left at 0. Shapes as `linear_gradient`."""
+    out = torch.zeros_like(theta)
+    wanted = range(len(theta)) if scale is None else torch.nonzero(scale).flatten().tolist()
+    for i in wanted:
+        point = theta[i].detach().requires_grad_()
+        (out[i],) = torch.autograd.grad(model.objective(point, x[i], y[i]), point)
+    return out
 
 
 def has_bias(model: Model) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,7 +53,9 @@ def _read(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             state = safetensors.torch.load_file(file)
         else:
-            state = torch.load(file, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():  # torch speaks of its own plans there, not of the file
+                warnings.simplefilter("ignore")
+                state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as cause:
         # torch's text advises to switch its protection off, so only the kind of failure is passed on.
         raise DataError(
