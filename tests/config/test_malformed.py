@@ -304,11 +304,6 @@ VALUES = {
     "more shared samples than there are": change(
         'data.partition={kind="shared",samples=61}', says=["data.partition.samples = 61", "60"]
     ),
-    "clients left without samples": change(
-        "clients.count=30",
-        'data.partition={kind="dirichlet",alpha=1e-6}',
-        says=["data.partition.alpha = 1e-06", "clients.count = 30"],
-    ),
     "a partition as a word": change("data.partition=iid", says=["data.partition = 'iid'", "a table"]),
     "an unknown partition": change(
         "data.partition.kind=labesl", says=["data.partition.kind = 'labesl'", "did you mean 'labels'"]

@@ -6,6 +6,7 @@ a sample: a request that cannot be met is an `InputError` that names the field. 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,8 +18,7 @@ from dspodfl.data._checks import number, whole
 from dspodfl.errors import InputError
 from dspodfl.rng import Stream
 
-ATTEMPTS = 100
-_SHUFFLE, _DEAL, _TIES = 2**20, 2**20 + 1, 2**20 + 2  # k of an address, above every attempt number
+_SHUFFLE, _DEAL, _TIES = 2**20, 2**20 + 1, 2**20 + 2  # k of an address, apart from the draws at k = 0
 _WORDS_AT_ONCE = 2**20
 
 
@@ -98,22 +98,13 @@ def labels(y: np.ndarray, clients: int, seed: int, per_client: int, allow_unused
 def dirichlet(y: np.ndarray, clients: int, seed: int, alpha: float) -> Partition:
     """Each class divided among all clients in proportions drawn from Dirichlet(α, …, α); nothing is unused.
 
-    Redrawn as a whole, up to 100 times, until every client has a sample. Shapes: y (n,), int64.
+    A client that the draw leaves without samples is given one by the client that then holds most. Shapes: y (n,).
     """
     names, codes, sizes = _classes(y, "dirichlet")
     clients, alpha = _count(clients, len(y)), number("data.partition.alpha", alpha)
     everyone, classes = np.arange(clients)[:, None], np.arange(len(names))
-    for attempt in range(ATTEMPTS):
-        u = rng.uniform(seed, Stream.PARTITION, i=everyone, j=classes, k=attempt, count=2)
-        counts = _apportion(_dirichlet(u, alpha), sizes)  # (clients, classes)
-        if counts.sum(axis=1).min() > 0:
-            break
-    else:
-        raise InputError(
-            "data.partition.alpha",
-            alpha,
-            f"larger, or clients.count = {clients} smaller: in {ATTEMPTS} draws some client was left without samples",
-        )
+    u = rng.uniform(seed, Stream.PARTITION, i=everyone, j=classes, count=2)
+    counts = _fill(_apportion(_dirichlet(u, alpha), sizes))  # (clients, classes)
     owner = np.full(len(y), -1)
     for code, members in enumerate(_members(codes, len(names), seed)):
         owner[members] = np.repeat(np.arange(clients), counts[:, code])
@@ -225,6 +216,20 @@ def _apportion(shares: np.ndarray, totals: np.ndarray) -> np.ndarray:
     cuts = np.minimum(cuts, totals)
     cuts[-1] = totals
     return np.diff(cuts, axis=0, prepend=0)
+
+
+def _fill(counts: np.ndarray) -> np.ndarray:
+    """Counts without an empty row: each takes one of the largest class of the row that then has most."""
+    totals = counts.sum(axis=1)
+    richest = [(-int(total), row) for row, total in enumerate(totals) if total > 1]
+    heapq.heapify(richest)
+    for row in np.flatnonzero(totals == 0):
+        total, giver = richest[0]
+        code = int(counts[giver].argmax())
+        counts[giver, code] -= 1
+        counts[row, code] += 1
+        heapq.heapreplace(richest, (total + 1, giver))
+    return counts
 
 
 def _distinct(seed: int, clients: np.ndarray, count: int, n: int) -> np.ndarray:
