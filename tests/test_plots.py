@@ -206,11 +206,17 @@ def test_links_join_the_places_of_their_clients():
     assert [segment.tolist() for segment in links.get_segments()] == [places[i : i + 2].tolist() for i in range(3)]
 
 
-def test_clients_without_places_stand_in_a_circle():
-    _, nodes = parts(network(setting(8)))
-    offsets = np.asarray(nodes.get_offsets())
-    assert np.allclose(np.linalg.norm(offsets, axis=1), 1)
-    assert len({tuple(np.round(place, 6)) for place in offsets}) == 8
+def test_clients_without_places_stand_near_their_neighbours():
+    star = np.array([[0, i] for i in range(1, 8)])
+    places = plots._places(8, star)
+    radius = np.linalg.norm(places - places[0], axis=1)[1:]
+    assert radius.min() > 0.5 * radius.max()  # client 0 in the middle
+    ring = plots._places(6, np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [0, 5]]))
+    sides = np.linalg.norm(ring - np.roll(ring, 1, axis=0), axis=1)
+    assert sides.min() > 0.9 * sides.max()
+    apart = plots._places(5, np.array([[0, 1]]))
+    assert np.isfinite(apart).all() and len(np.unique(apart.round(6), axis=0)) == 5
+    assert plots._places(1, np.zeros((0, 2), dtype=int)).shape == (1, 2)
 
 
 def test_clients_bear_their_names_or_numbers():

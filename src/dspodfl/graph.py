@@ -204,11 +204,12 @@ def generate(
     random, generator = GENERATORS[kind]
     if not random:
         return Graph.from_networkx(generator(n, **parameters))
-    for attempt in range(ATTEMPTS):
-        word = int(rng.words(seed, Stream.GRAPH, entity, k=attempt)[0])
-        graph = Graph.from_networkx(generator(n, seed=word, **parameters))
-        if allow_disconnected or graph.connected:
-            return graph
+    for first in range(0, ATTEMPTS, 100):
+        attempts = np.arange(first, min(first + 100, ATTEMPTS))
+        for word in rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist():
+            drawn = generator(n, seed=word, **parameters)
+            if allow_disconnected or nx.is_connected(drawn):
+                return Graph.from_networkx(drawn)
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     raise InputError(
         "graph",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
+import networkx as nx
 import numpy as np
 import pandas as pd
 from matplotlib.collections import LineCollection
@@ -129,7 +130,7 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
     """The graph of one seed: node size by d_i, edge width by b_ij."""
     d, b, edges = (np.asarray(setting[key]) for key in ("d", "b", "edges"))
     positions = setting.get("positions")
-    places = _circle(len(d)) if positions is None else np.asarray(positions)
+    places = _places(len(d), edges) if positions is None else np.asarray(positions)
     labels = setting.get("labels")
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=(5.4, 5), layout="constrained")
@@ -164,6 +165,9 @@ def picture(figure: Figure, form: str) -> bytes:
     return buffer.getvalue()
 
 
-def _circle(n: int) -> np.ndarray:
-    angle = 2 * np.pi * np.arange(n) / n
-    return np.stack([np.sin(angle), np.cos(angle)], axis=1)
+def _places(n: int, edges: np.ndarray) -> np.ndarray:
+    """Where to draw clients that have no positions: near their neighbours, or in a circle where there are many."""
+    graph = nx.empty_graph(n)
+    graph.add_edges_from(edges.tolist())
+    found = nx.kamada_kawai_layout(graph) if n <= 100 and nx.is_connected(graph) else nx.circular_layout(graph)
+    return np.array([found[i] for i in range(n)]).reshape(n, 2)
