@@ -119,7 +119,7 @@ def test_list_has_one_line_for_everything_that_has_a_name(dspodfl):
         "static switching bernoulli markov waypoint",
         "metropolis lazy_metropolis max_degree equal_neighbour",
         "beta uniform truncnorm bimodal constant list csv",
-        "fmnist-mini fmnist mnist cifar10 synthetic ridge npz custom",
+        "fmnist-mini fmnist mnist cifar10 synthetic ridge npz",
         "iid labels dirichlet shards quantity shared",
         "constant diminishing step",
     ):

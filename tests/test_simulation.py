@@ -620,3 +620,30 @@ def test_models_of_any_name_are_saved_and_found_again(tmp_path, monkeypatch):
     loaded = Result.load(tmp_path / "out" / "deep")
     assert sorted(loaded.stacked) == sorted(result.stacked) == sorted((name, 0) for name in [*names, "dgd"])
     assert sorted(loaded.events) == sorted(result.events)
+
+
+def test_a_graph_given_in_python_is_not_replaced_by_another_when_its_configuration_is_run_again(tmp_path):
+    config = Config(seeds=1, algorithms=["dgd"], data={"name": "synthetic", "partition": {"kind": "iid"}})
+    config = Config(**{**config.model_dump(exclude_unset=True), "train": {"iterations": 2}})
+    result = run(config, graph=nx.star_graph(5), device="cpu")
+    assert result.config["graph"]["kind"] == "custom"
+    assert result.config["clients"]["count"] == 6
+    with pytest.raises(InputError, match=r"graph\.kind = 'custom'"):
+        run(Config(**result.config), device="cpu")
+    walking = Config(graph={"dynamics": {"kind": "waypoint"}})
+    with pytest.raises(InputError, match=r"graph\.dynamics\.kind = 'waypoint'"):
+        run(walking, graph=nx.star_graph(5), device="cpu")
+
+
+def test_clipped_rates_are_counted_over_every_epoch_of_the_study():
+    rates = {"sgd": {"law": "uniform"}, "floor": 0.5, "refresh": 2}
+    data = {"name": "synthetic", "partition": {"kind": "iid"}}
+    config = Config(seeds=1, algorithms=["dgd"], rates=rates, data=data, train={"iterations": 9})
+    simulation = Simulation(config, device="cpu")
+    for _ in simulation:
+        pass
+    setting = simulation.settings[0].rates
+    k = np.arange(0, 9, 2)
+    expected = sum(int((setting._draw(np.array([epoch]), "sgd") < 0.5).sum()) for epoch in range(5))
+    assert simulation.result().summary["study"]["seeds"]["0"]["clipped_sgd_rates"] == expected
+    assert (setting.sgd(k) == 0.5).sum() == expected

@@ -332,7 +332,7 @@ def _catalogue() -> dict[str, dict[str, str]]:
         "laws (rates.sgd.law, rates.link.law)": catalogue(rate_tables.Law),
         "datasets (data.name)": catalogue(data_tables.Data),
         "partitions (data.partition.kind)": catalogue(data_tables.Partition),
-        "models (model.name)": catalogue(model_tables.Model),
+        "models (model.name, or model.factory)": catalogue(model_tables.Model),
         "learning rates (train.learning_rate.kind)": catalogue(schema.LearningRate),
     }
 

@@ -136,10 +136,10 @@ class Rates:
         """Whether d_i depends on k."""
         return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, Given))
 
-    def clipped(self) -> tuple[int, int]:
-        """How many drawn d_i and b_ij of the first epoch lay outside [floor, 1] and were clipped."""
-        first = np.zeros(1, dtype=np.int64)
-        d, b = (int((self._draw(first, what) != self._values(first, what)).sum()) for what in ("sgd", "link"))
+    def clipped(self, iterations: int = 1) -> tuple[int, int]:
+        """How many d_i and b_ij drawn for these iterations lay outside [floor, 1] and were clipped."""
+        epochs = np.arange(-(-iterations // self.refresh) if self.refresh else 1)
+        d, b = (int((self._draw(epochs, what) != self._values(epochs, what)).sum()) for what in ("sgd", "link"))
         return d, b
 
     def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:

@@ -29,6 +29,7 @@ from dspodfl.schedule import SCHEDULES, Events, Schedule
 from dspodfl.study import COLUMNS, Measurement, Row, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
 
+_CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
 _INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
 
 
@@ -195,8 +196,7 @@ class Simulation:
                 str(s.seed): {
                     "clients": s.rates.graph.n,
                     "links": s.rates.graph.links,
-                    "clipped_sgd_rates": s.rates.clipped()[0],
-                    "clipped_link_rates": s.rates.clipped()[1],
+                    **dict(zip(_CLIPPED, s.rates.clipped(self.study.iterations), strict=True)),
                     "data": {key: _plain(value) for key, value in s.data.report.items()},
                 }
                 for s in self.settings
@@ -219,7 +219,8 @@ def run(
 
     ``model``: an nn.Module, or a function that makes one. ``data``: a `Dataset`, a `Federation`, a pair of torch
     Datasets (train, test), or arrays (x_train, y_train, x_test, y_test). ``graph``: a NetworkX graph.
-    ``schedules``: algorithms of one's own, by name, run beside those of the configuration.
+    ``schedules``: algorithms of one's own, by name, run beside those that the configuration names (alone, where it
+    names none).
 
     >>> result = run(Config(seeds=1, algorithms=["dspodfl"], train={"iterations": 20}))
     >>> result.metrics["iteration"].tolist()

@@ -697,7 +697,7 @@ def different(found):
 def test_every_kind_of_graph_is_another_graph(tmp_path):
     (tmp_path / "links.csv").write_text("\n".join(f"{i // 2},{i + 1}" for i in range(11)))  # a tree
     found = {}
-    for kind in kinds("graph"):
+    for kind in set(kinds("graph")) - {"custom"}:
         own = {"file": {"file": tmp_path / "links.csv"}, "geometric": {"radius": 0.6}}.get(kind, {})
         found[kind] = links(clients={"count": 12}, graph={"kind": kind, **own})
     assert different(found)

@@ -134,14 +134,15 @@ def test_quantity_leaves_no_sample_unused_and_no_client_empty(n, clients, seed, 
 
 @MANY
 @given(sizes=SIZES, clients=CLIENTS, seed=SEEDS, per_client=st.integers(1, 4))
-def test_shards_are_equal_runs_of_the_sorted_labels(sizes, clients, seed, per_client):
+def test_shards_are_even_runs_of_the_sorted_labels(sizes, clients, seed, per_client):
     y = labelled(sizes)
     assume(len(y) >= clients * per_client)
     partition = partitions.shards(y, clients, seed, per_client)
     check_disjoint(partition, y, clients)
     runs = clients * per_client
-    assert partition.unused == len(y) % runs
-    assert {len(shard) for shard in partition.shards} == {per_client * (len(y) // runs)}
+    assert partition.unused == 0
+    short = len(y) // runs
+    assert all(per_client * short <= len(shard) <= per_client * (short + 1) for shard in partition.shards)
 
 
 def test_shards_of_balanced_classes_hold_at_most_one_label_a_run():

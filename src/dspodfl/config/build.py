@@ -86,6 +86,10 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
         changes["model"] = given.model_copy(update={"factory": name})
     counts = {}
     if own.graph is not None:
+        if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
+            raise InputError("graph.dynamics.kind", "waypoint", "another kind with a graph of one's own")
+        common = {key: getattr(config.graph, key) for key in graph_tables.GraphTable.model_fields}
+        changes["graph"] = graph_tables.CustomGraph(kind="custom", **common)
         counts["the graph given"] = len(own.graph) if isinstance(own.graph, nx.Graph) else own.graph.n
     elif isinstance(config.graph, graph_tables.FileGraph):
         counts[config.graph.file] = read_graph(config.graph.file).n
@@ -144,6 +148,8 @@ class _Shared:
         if turn == 0 and self.own.graph is not None:
             given = self.own.graph
             return Graph.from_networkx(given) if isinstance(given, nx.Graph) else given
+        if isinstance(table, graph_tables.CustomGraph):
+            raise InputError("graph.kind", "custom", "given with the graph itself: run(config, graph=…)")
         if isinstance(table, graph_tables.FileGraph):
             graph = read_graph(table.file)
             if graph.n != self.n:

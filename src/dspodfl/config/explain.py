@@ -22,8 +22,8 @@ _WORDS = {
     "model_type": "a table",
     "model_attributes_type": "a table",
     "finite_number": "a finite number",
-    "too_short": "a list with more in it",
-    "too_long": "a list with less in it",
+    "too_short": "a list with at least {min_length} in it",
+    "too_long": "a list with at most {max_length} in it",
 }
 
 
@@ -43,7 +43,8 @@ def explain(error: ValidationError) -> list[str]:
         elif kind == "refused":
             lines.append(f"{context['field']} = {context['value']!r}: must be {context['allowed']}")
         else:
-            words = _WORDS.get(kind) or problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+            plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+            words = _WORDS.get(kind, plain).format(**context)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
     return lines
@@ -121,7 +122,7 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
     tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
     given = context.get("tag", value)
     own = " (or give model.factory)" if "factory" in tags else ""
-    tags = [tag for tag in tags if tag != "factory"]  # a table without a name
+    tags = [tag for tag in tags if tag not in ("factory", "custom")]  # no name to write, or Python's alone
     return f"{path}.{key} = {given!r}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
 
 
@@ -134,6 +135,8 @@ def catalogue(union: Any) -> dict[str, str]:
     """The tables of a union by name, with the first line of each one's description and its keys."""
     out = {}
     for table in _models(union):
+        if _tags(table)[0] == "custom":  # what is given in Python has no name to write
+            continue
         common = set().union(*(base.model_fields for base in table.__mro__[1:] if hasattr(base, "model_fields")))
         own = [key for key in table.model_fields if key not in common and key not in ("kind", "law", "name")]
         line = (table.__doc__ or "").strip().splitlines()[0]

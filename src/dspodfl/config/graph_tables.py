@@ -158,6 +158,12 @@ class FileGraph(GraphTable):
     file: str
 
 
+class CustomGraph(GraphTable):
+    """A NetworkX graph that was given in Python."""
+
+    kind: Literal["custom"]
+
+
 Graph = Annotated[
     Geometric
     | Ring
@@ -170,7 +176,8 @@ Graph = Annotated[
     | Regular
     | SmallWorld
     | Exponential
-    | FileGraph,
+    | FileGraph
+    | CustomGraph,
     Field(discriminator="kind"),
 ]
 

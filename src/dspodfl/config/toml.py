@@ -15,7 +15,7 @@ from typing import Any
 from dspodfl.config.schema import Config
 from dspodfl.errors import ConfigError
 
-_BARE_WORD = re.compile(r"[A-Za-z_./~][\w./:+~-]*")
+_BARE_WORD = re.compile(r"[^\s\"'\[\]{}=,#]+")
 _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
 
 

@@ -112,21 +112,22 @@ def dirichlet(y: np.ndarray, clients: int, seed: int, alpha: float) -> Partition
 
 
 def shards(y: np.ndarray, clients: int, seed: int, per_client: int) -> Partition:
-    """Samples sorted by label, cut into m·per_client equal runs, ``per_client`` runs dealt to each client at random.
+    """Samples sorted by label, cut into m·per_client even runs, ``per_client`` runs dealt to each client at random.
 
-    The remainder, n mod (m·per_client) samples taken at random, is unused. Shapes: y (n,), int64.
+    Runs differ in length by at most one; nothing is unused. Shapes: y (n,), int64.
     """
     _classes(y, "shards")
     clients = _count(clients, len(y))
     most = len(y) // clients
     per_client = whole("data.partition.per_client", per_client, most, "the number of samples a client can have")
     runs = clients * per_client
-    order = rng.permutation(seed, Stream.PARTITION, len(y), k=_SHUFFLE)[: len(y) - len(y) % runs]
+    order = rng.permutation(seed, Stream.PARTITION, len(y), k=_SHUFFLE)
     order = order[np.argsort(y[order], kind="stable")]
+    ends = np.arange(1, runs + 1) * len(y) // runs
     dealt = np.empty(runs, dtype=np.int64)
     dealt[rng.permutation(seed, Stream.PARTITION, runs, k=_DEAL)] = np.arange(runs) // per_client
     owner = np.full(len(y), -1)
-    owner[order] = np.repeat(dealt, len(order) // runs)
+    owner[order] = np.repeat(dealt, np.diff(ends, prepend=0))
     return _collect(owner, clients)
 
 
