@@ -647,3 +647,12 @@ def test_clipped_rates_are_counted_over_every_epoch_of_the_study():
     expected = sum(int((setting._draw(np.array([epoch]), "sgd") < 0.5).sum()) for epoch in range(5))
     assert simulation.result().summary["study"]["seeds"]["0"]["clipped_sgd_rates"] == expected
     assert (setting.sgd(k) == 0.5).sum() == expected
+
+
+def test_row_0_is_one_model_exactly():
+    result = run(tiny(), device="cpu")
+    first = result.metrics[result.metrics["iteration"] == 0]
+    assert (first["consensus_error"] == 0).all() and (first["accuracy_std"] == 0).all()
+    assert (first["accuracy_min"] == first["accuracy"]).all()
+    assert (first["accuracy_average_model"] == first["accuracy"]).all()
+    assert first.groupby("seed")["loss"].nunique().eq(1).all()

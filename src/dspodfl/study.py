@@ -163,6 +163,8 @@ def _row(study: Study, stack: Stack, problem: Problem, snapshot: Snapshot, posit
     if diverged:
         return row, None
     theta = snapshot.theta[stack.rows[r]]
+    if snapshot.iteration == 0:  # one common initial model: looking at it once is enough
+        theta = theta[:1]
     average = theta.double().mean(dim=0)
     row["consensus_error"] = float((theta.double() - average).square().sum())
     if run.data.optimum is not None:
@@ -177,4 +179,4 @@ def _row(study: Study, stack: Stack, problem: Problem, snapshot: Snapshot, posit
     row["accuracy_std"] = float(own.std(correction=0))
     row["accuracy_min"] = float(own.min())
     row["accuracy_average_model"] = float(found.accuracy[-1])
-    return row, own
+    return row, own.expand(run.clients) if snapshot.iteration == 0 else own
