@@ -1,63 +1,169 @@
-"""One DGD iteration on two cores: the stacked engine against a careful plain loop."""
+"""On the processor's cores: one run, many runs together, many clients, and the memory that they take."""
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
-import torch
+from benchmarks import memory
+from benchmarks.clients import against_clients
+from benchmarks.floors import NOTHING, Load, load_of
+from benchmarks.loops import CarefulLoop, ResearchLoop
+from benchmarks.rows import BATCH, Bench, Row, starts
+from benchmarks.turns import Repeated, Steady, in_turns, ratio, say
+from benchmarks.worlds import images, make_run, shared
+from dspodfl.data import Dataset, Federation, partitions
+from dspodfl.engine import Run, Stack
+from dspodfl.graph import generate
+from dspodfl.models import build
+from dspodfl.schedule import SCHEDULES
 
-from benchmarks.loops import CarefulLoop
-from dspodfl import Config
-from dspodfl.config.build import build
-from dspodfl.engine import Stack, simulate
-from dspodfl.errors import DataError
-from dspodfl.problem import Problem
-
-
-def main(quick: bool) -> None:
-    """Measure in turns and print a table; the ratio comes last."""
-    setting = {"algorithms": ["dgd"], "seeds": 1, "train": {"iterations": 10**9}, "eval": {"every": 10**9}}
-    partition = {"kind": "labels", "per_client": 1}
-    try:
-        _, study, _ = build(Config(data={"name": "fmnist", "partition": partition}, **setting))
-    except DataError:
-        print("Fashion-MNIST is not on this machine: measured on fmnist-mini")
-        _, study, _ = build(Config(data={"name": "fmnist-mini", "partition": partition}, **setting))
-    (run,) = study.runs
-    problem = Problem(study.model, [(run.seed, run.data)], batch_size=16)
-    loop = CarefulLoop(run)
-
-    def engine(iterations: int) -> None:
-        for _ in simulate(Stack([run]), problem, study.rule, study.initial, iterations=iterations, every=iterations):
-            pass
-
-    def plain(iterations: int) -> None:
-        for _ in range(iterations):
-            loop.iterate()
-
-    rounds, seconds = (5, 0.5) if quick else (15, 2.0)
-    ours, theirs = in_turns([engine, plain], rounds, seconds)
-    ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-    print(f"svm, {run.data.dataset.name}, 10 clients, batch 16, one DGD iteration; {torch.get_num_threads()} threads")
-    print(f"  careful plain PyTorch loop  {statistics.median(theirs) * 1e6:9.1f} µs")
-    print(f"  dspodfl, stacked            {statistics.median(ours) * 1e6:9.1f} µs")
-    print(f"ratio: {ratio:.1f}")
+Group = Callable[[], Iterator[Row]]
+DGD_ONLY = "the loops do DGD alone"
+_GIB = 2**30
+NAMES = ("one", "stacked", "sparse", "memory", "clients")
 
 
-def in_turns(works: list[Callable[[int], None]], rounds: int, seconds: float) -> list[list[float]]:
-    """Seconds per iteration of each work, measured turn by turn so that noise hits all alike."""
-    counts = []
-    for work in works:
-        work(20)  # warm up
-        start = time.perf_counter()
-        work(50)
-        counts.append(max(50, int(seconds * 50 / (time.perf_counter() - start))))
-    times: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds):
-        for work, count, found in zip(works, counts, times, strict=True):
-            start = time.perf_counter()
-            work(count)
-            found.append((time.perf_counter() - start) / count)
-    return times
+def groups(bench: Bench, quick: bool) -> dict[str, Group]:
+    """What can be measured here, by name."""
+    many = 2_000 if quick else 10_000
+    counts = (1, 10, 100, 1_000) if quick else (1, 10, 100, 1_000, 10_000)
+
+    def fashion() -> Dataset:
+        return images("fmnist", "mini")
+
+    return {
+        "one": lambda: one_run(bench, fashion()),
+        "stacked": lambda: stacked_runs(bench, fashion()),
+        "sparse": lambda: sparse_graph(bench, fashion(), many),
+        "memory": lambda: peak_memory(bench, 5_000),
+        "clients": lambda: against_clients(bench, fashion(), counts, looped=100 if quick else 1_000),
+    }
+
+
+def paper_run(algorithm: str, dataset: Dataset, seed: int, clients: int = 10) -> Run:
+    """A run of the paper's default setting; graph and rates are those of seed 0, whatever the seed."""
+    graph = generate("geometric", clients, 0, radius=0.4)
+    parts = partitions.labels(dataset.y_train, clients, seed, per_client=1)
+    return make_run(algorithm, graph, Federation(dataset, parts.shards, {}), seed=seed)
+
+
+def one_run(bench: Bench, dataset: Dataset) -> Iterator[Row]:
+    """One DGD iteration of the paper's default run against both loops."""
+    say("one DGD iteration of 10 clients, beside the loops")
+    model = build("svm", dataset.input_shape, dataset.outputs)
+    run = paper_run("dgd", dataset, 0)
+    stack = Stack([run])
+    engine = Steady(stack, bench.problem(model, stack), starts(model, [run]), bench.seconds)
+    careful, research = (kind(model, run, BATCH, bench.device) for kind in (CarefulLoop, ResearchLoop))
+    loops = [Repeated(loop.iterate, bench.device, bench.seconds) for loop in (careful, research)]
+    ours, *theirs = in_turns([engine, *loops], bench.rounds)
+    ratios = [ratio(times, ours) for times in theirs]
+    row = partial(Row, per="iteration", floor=load_of(model, run, BATCH).floor(bench.machine, bench.precision))
+    name = f"svm, {dataset.name}, 10 clients, batch {BATCH}, DGD"
+    aimed = bench.device.type == "cpu"
+    yield row(
+        "one/dgd",
+        name,
+        statistics.median(ours),
+        careful=ratios[0],
+        research=ratios[1],
+        target="≥ 15× careful, ≥ 40× research" if aimed else "",
+        met=ratios[0] >= 15 and ratios[1] >= 40 if aimed else None,
+        more={"times": ours},
+    )
+    for key, what, times, other in (
+        ("careful", "careful loop", theirs[0], (1.0, ratio(theirs[1], theirs[0]))),
+        ("research", "research loop", theirs[1], (ratio(theirs[0], theirs[1]), 1.0)),
+    ):
+        median = statistics.median(times)
+        yield row(f"one/{key}", f"  the {what}", median, careful=other[0], research=other[1], more={"times": times})
+
+
+def stacked_runs(bench: Bench, dataset: Dataset, seeds: int = 25, each: int = 5) -> Iterator[Row]:
+    """Runs that advance together, per run, against one run of the same kind alone.
+
+    Graph and rates are the same in all of them, so that a stacked run does what the single one does. The base of the
+    mixed stack is the mean of its algorithms' single runs.
+    """
+    model = build("svm", dataset.input_shape, dataset.outputs)
+    algorithms = list(SCHEDULES)
+    stacks = {name: [paper_run(name, dataset, 0)] for name in algorithms}
+    stacks |= {f"{name} × {seeds}": [paper_run(name, dataset, s) for s in range(seeds)] for name in ("dgd", "dspodfl")}
+    stacks["all"] = [paper_run(name, dataset, s) for name in algorithms for s in range(each)]
+    say(f"{seeds} runs together, beside single ones")
+    works = []
+    for runs in stacks.values():
+        stack = Stack(runs)
+        works.append(Steady(stack, bench.problem(model, stack), starts(model, runs), bench.seconds))
+    run = stacks["dgd"][0]
+    loops = [kind(model, run, BATCH, bench.device) for kind in (CarefulLoop, ResearchLoop)]
+    plain = [Repeated(loop.iterate, bench.device, bench.seconds) for loop in loops]
+    *found, careful, research = in_turns([*works, *plain], bench.rounds)
+    times = dict(zip(stacks, found, strict=True))
+    single = [statistics.fmean(alone) for alone in zip(*(times[name] for name in algorithms), strict=True)]
+    cases = [(f"{name} × {seeds}", name, times[name]) for name in ("dgd", "dspodfl")]
+    cases.append(("all", f"{len(algorithms)} algorithms × {each} seeds", single))
+    for key, name, base in cases:
+        runs = stacks[key]
+        ours = [seconds / len(runs) for seconds in times[key]]
+        load = sum((load_of(model, run, BATCH) for run in runs), NOTHING) * (1 / len(runs))
+        share = 1 / ratio(base, ours)
+        dgd = name == "dgd"
+        yield Row(
+            f"stacked/{name}",
+            f"{len(runs)} runs together: {name}; {share:.2f}× one alone",
+            statistics.median(ours),
+            "run-iteration",
+            load.floor(bench.machine, bench.precision),
+            ratio(careful, ours) if dgd else None,
+            ratio(research, ours) if dgd else None,
+            "≤ 0.9× one alone",
+            share <= 0.9,
+            () if dgd else (DGD_ONLY,),
+            {"share": share, "alone": statistics.median(base), "times": ours},
+        )
+
+
+def sparse_graph(bench: Bench, dataset: Dataset, clients: int, degree: int = 4, samples: int = 64) -> Iterator[Row]:
+    """One DGD iteration of very many clients on a random regular graph, whose neighbours lie anywhere."""
+    say(f"one DGD iteration of {clients:,} clients on a random regular graph")
+    model = build("svm", dataset.input_shape, dataset.outputs)
+    graph = generate("regular", clients, 0, degree=degree, allow_disconnected=True)
+    run = make_run("dgd", graph, shared(dataset, clients, samples))
+    stack = Stack([run])
+    engine = Steady(stack, bench.problem(model, stack), starts(model, [run]), bench.seconds)
+    (times,) = in_turns([engine], bench.rounds)
+    seconds = statistics.median(times)
+    floor = load_of(model, run, BATCH).floor(bench.machine, bench.precision)
+    yield Row(
+        "sparse/dgd",
+        f"{clients:,} svm clients, random regular graph of degree {degree}, DGD",
+        seconds,
+        "iteration",
+        floor,
+        target="≤ 2× floor",
+        met=seconds <= 2 * floor,
+        notes=(f"no loop over {clients:,} clients: an iteration of it would take seconds to minutes",),
+        more={"clients": clients, "links": graph.links, "times": times},
+    )
+
+
+def peak_memory(bench: Bench, clients: int, stand_in: str = "mini") -> Iterator[Row]:
+    """Peak memory of a DGD run in a process of its own; the time is that of its iterations."""
+    say(f"peak memory of {clients:,} clients")
+    found = memory.in_a_child(clients, bench.machine.threads, stand_in)
+    allowed = 3.5 * found["models"] + found["data"]
+    peak, models = found["peak"] / _GIB, found["models"] / _GIB
+    yield Row(
+        "memory/dgd",
+        f"{clients:,} svm clients, torus, DGD: peak {peak:.2f} GiB, {models:.2f} of them one copy of the models",
+        found["seconds"],
+        "iteration",
+        Load(*found["load"]).floor(bench.machine, bench.precision),
+        target=f"≤ 3.5·4np + data = {allowed / _GIB:.2f} GiB",
+        met=found["peak"] <= allowed,
+        notes=("memory is measured in a process of its own, without a loop",),
+        more={"clients": clients, "peak": found["peak"], "models": found["models"], "data": found["data"]},
+    )

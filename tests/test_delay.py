@@ -6,11 +6,12 @@ from operator import add
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, classified, cuts, erdos_renyi, graphs, make_run
 
-from dspodfl.delay import COLUMNS, Meter
+from dspodfl.delay import CHUNK, COLUMNS, Delays, Meter
 from dspodfl.engine import Stack
 from dspodfl.graph import Graph, Part, generate
 from dspodfl.learning_rate import Diminishing
@@ -26,14 +27,21 @@ def columns(delays):
 
 
 def tallied(run, iterations):
-    """Events and cumulative delays of one run."""
+    """Events and cumulative delays of one run, as the engine counts them."""
     (block,) = Stack([run]).blocks(iterations, iterations)
-    return block.events[0], block.tallies[0].delays
+    return block.events(0), Delays(*(getattr(block.tally, name)[:, 0].numpy() for name in COLUMNS))
 
 
 def accumulated(values):
     """Added one after the other, each time rounding."""
     return reduce(add, values, 0.0)
+
+
+def in_rows(values):
+    """Added in rows of so many, and the rows' sums likewise."""
+    while len(values) > CHUNK:
+        values = [accumulated(values[n : n + CHUNK]) for n in range(0, len(values), CHUNK)]
+    return accumulated(values)
 
 
 def each(cumulative):
@@ -195,14 +203,12 @@ def test_tallies_of_a_stack_do_not_depend_on_its_blocks(data):
     (whole,) = Stack([run]).blocks(30, 30)
     length = data.draw(st.integers(1, 31))
     blocks = list(Stack([run]).blocks(30, length))
-    for name in COLUMNS:
-        joined = np.concatenate([getattr(block.tallies[0].delays, name) for block in blocks])
-        assert np.array_equal(joined, getattr(whole.tallies[0].delays, name))
-    for name in ("sgd_steps", "link_uses"):
-        joined = np.concatenate([getattr(block.tallies[0], name) for block in blocks])
-        assert np.array_equal(joined, getattr(whole.tallies[0], name))
-    assert [block.tallies[0].before for block in blocks] == [
-        0.0 if start == 0 else whole.tallies[0].delays.total[start - 1] for start in range(0, 30, length)
+    for name in (*COLUMNS, "sgd_steps", "link_uses"):
+        joined = torch.cat([getattr(block.tally, name) for block in blocks])
+        assert torch.equal(joined, getattr(whole.tally, name))
+    total = whole.tally.total[:, 0].tolist()
+    assert [float(block.tally.before[0]) for block in blocks] == [
+        0.0 if start == 0 else total[start - 1] for start in range(0, 30, length)
     ]
 
 
@@ -224,7 +230,7 @@ def test_raw_delays_are_summed_client_by_client_and_link_by_link_and_then_in_the
         (got.transmission, link_cost, events.v_hat),
     ):
         spent = [accumulated([one] * int(times)) for one, times in zip(costs, fired.sum(axis=0), strict=True)]
-        assert total[-1] == accumulated(spent)
+        assert total[-1] == in_rows(spent)
 
 
 # --- the definition, one term at a time -----------------------------------------------------------------------

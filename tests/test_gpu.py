@@ -1,18 +1,34 @@
-"""On a CUDA device: the same events, minibatches and delays, and the same parameters to tolerance."""
+"""On a CUDA device: the same events, minibatches and delays, and the same parameters, by every way there is."""
+
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
+from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, federation, final, make_run, scattered
 
 from dspodfl import Config, run
 from dspodfl.config.build import build
+from dspodfl.engine import Stack
+from dspodfl.engine import advance as ways
+from dspodfl.graph import generate
+from dspodfl.learning_rate import Constant
 from dspodfl.problem import Problem
+from dspodfl.rule import RULES
+from dspodfl.topology import Flicker, Waypoint
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 EXACT = ["iteration", "sgd_steps", "link_uses", "bytes"]
+CLOSE = {"fp32": 2e-5, "tf32": 1e-2, "bf16": 5e-2}
+"""How far models may be from those of the plain way after a few steps, by the precision of the products."""
+PRECISION = {
+    "fp32": {},
+    "tf32": {"tf32": True},
+    "bf16": {"compute": torch.bfloat16},
+}
 
 
 def config(**changes):
@@ -23,6 +39,14 @@ def config(**changes):
         "eval": {"every": 40, "at_delay": [50.0]},
     }
     return Config(**{**tables, **changes})
+
+
+def five_runs(dataset, n=5, **more):
+    return [make_run(algorithm, seed, n=n, data=dataset, **more) for seed, algorithm in enumerate(ALGORITHMS)]
+
+
+def on_gpu(runs, model, **more):
+    return advance(runs, model, dtype=torch.float32, device="cuda", **more)
 
 
 @pytest.mark.parametrize("model", [{"name": "svm"}, {"name": "logistic", "l2": 0.1}, {"name": "mlp"}])
@@ -44,9 +68,29 @@ def test_minibatches_on_cuda_are_those_of_the_cpu():
     assert torch.equal(on_cpu.minibatches(k), on_cuda.minibatches(k).cpu())
 
 
+def test_events_and_delays_drawn_on_cuda_are_those_of_the_cpu_to_the_last_bit():
+    data = classified(samples=300)
+    start = generate("geometric", 6, 1, radius=0.45, allow_disconnected=True)
+    runs = [
+        *five_runs(data, refresh=7, two_sided=True),
+        *five_runs(data, n=3),
+        make_run(data=data, graph=erdos_renyi(80, 3, p=0.3)),  # more links than are added in one row
+        make_run(seed=8, data=data, topology=Flicker(erdos_renyi(5, 1), 7, 0.5)),
+        make_run(seed=9, data=data, topology=Waypoint(start, 1, 0.45, 60, (0.02, 0.1))),
+    ]
+    stack = Stack(runs)
+    for here, there in zip(stack.blocks(60, 25, "cpu"), stack.blocks(60, 25, "cuda"), strict=True):
+        for name in ("v", "v_hat", "active", "lr"):
+            assert torch.equal(getattr(here, name), getattr(there, name).cpu()), name
+        for name in vars(here.tally):
+            assert torch.equal(getattr(here.tally, name), getattr(there.tally, name).cpu()), name
+
+
 @pytest.mark.parametrize("precision", ["auto", "fp32", "bf16", "fp64"])
-def test_the_same_study_twice_gives_the_same_metrics_on_cuda(precision):
-    twice = [run(config(train={"iterations": 60, "precision": precision}), device="cuda") for _ in range(2)]
+@pytest.mark.parametrize("model", ["svm", "mlp"])
+def test_the_same_study_twice_gives_the_same_metrics_on_cuda(model, precision):
+    train = {"iterations": 60, "precision": precision}
+    twice = [run(config(model={"name": model}, train=train), device="cuda") for _ in range(2)]
     assert twice[0].metrics.equals(twice[1].metrics)
 
 
@@ -55,3 +99,102 @@ def test_precision_auto_is_tf32_on_cuda_and_leaves_the_global_setting_alone():
     result = run(config(train={"iterations": 5}), device="cuda")
     assert result.summary["study"]["precision"] == "tf32"
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("precision", PRECISION)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_fast_ways_are_the_plain_one_on_the_cpu(name, precision):
+    """Fused kernels, compacted gradients and CUDA graphs against float64 by PyTorch's own operations."""
+    model, dataset = MODELS[name]()
+    runs = five_runs(dataset)
+    initial = [scattered(model, run.clients, run.seed) for run in runs]
+    theirs = final(runs, model, iterations=5, initial=initial)
+    fast = on_gpu(runs, model, iterations=5, initial=initial, **PRECISION[precision])
+    for one, looks in zip(theirs, fast, strict=True):
+        away = (one - looks[-1].theta).norm() / one.norm()
+        assert away < CLOSE[precision], float(away)
+
+
+@pytest.mark.parametrize("sizes", [[5, 5], [3, 8, 1], [70], [4, 90]])
+@pytest.mark.parametrize("name", ["svm", "mlp"])
+def test_the_fast_ways_are_the_plain_one_for_runs_of_any_size(name, sizes):
+    model = MODELS[name]()[0]
+    dataset = classified(samples=300)
+    runs = [make_run(seed=seed, n=n, data=dataset) for seed, n in enumerate(sizes)]
+    theirs = final(runs, model, iterations=30)
+    for one, looks in zip(theirs, on_gpu(runs, model, iterations=30), strict=True):
+        assert torch.allclose(one.float(), looks[-1].theta, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["svm", "mlp", "cnn"])
+def test_the_ways_chosen_on_cuda_are_the_fast_ones(name, monkeypatch):
+    chosen = []
+    real = ways.choose
+    monkeypatch.setattr("dspodfl.engine.loop.choose", lambda *a: chosen.append(real(*a)) or chosen[-1])
+    model, dataset = MODELS[name]()
+    on_gpu(five_runs(dataset), model, iterations=60)
+    assert [type(way).__name__ for way in chosen] == ["Fused" if name == "svm" else "Networks"]
+    assert any(graph is not None for graph in chosen[0]._graphs.values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cuda_graphs_change_nothing(name, monkeypatch):
+    model, dataset = MODELS[name]()
+    runs = five_runs(dataset)
+    with_graphs = on_gpu(runs, model, iterations=40, every=7, tf32=True)
+    monkeypatch.setattr(ways, "GRAPHS", False)
+    without = on_gpu(runs, model, iterations=40, every=7, tf32=True)
+    for one, other in zip(with_graphs, without, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert torch.equal(a.theta, b.theta)
+            assert asdict(a.counters) == asdict(b.counters)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "custom"])
+def test_gradients_of_the_active_clients_alone_are_those_of_all_of_them(name):
+    model, dataset = MODELS[name]()
+    data = federation(dataset, 6)
+    problem = Problem(model, [(0, data)], batch_size=4, device="cuda")
+    theta = problem.pack(scattered(model, 6).cuda())
+    rows = problem.minibatches(np.arange(1))[0]
+    everyone = problem.gradient(theta, problem.inputs(rows), problem.targets(rows))
+    who = torch.tensor([4, 0, 5], device="cuda")
+    some = torch.full((3, problem.width), torch.nan, device="cuda")
+    problem.gradients(theta, who, rows[who].int(), some)
+    assert torch.allclose(some, everyone[who], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", RULES)
+@pytest.mark.parametrize("name", ["svm", "mlp"])
+def test_every_rule_on_cuda_is_that_on_the_cpu(name, order):
+    model, dataset = MODELS[name]()
+    runs = five_runs(dataset)
+    theirs = final(runs, model, iterations=20, rule=order)
+    for one, looks in zip(theirs, on_gpu(runs, model, iterations=20, rule=order), strict=True):
+        assert torch.allclose(one.float(), looks[-1].theta, rtol=0, atol=1e-4)
+
+
+def test_a_large_run_twice_is_the_same_bit_by_bit():
+    """No additions in an order that is left to chance."""
+    dataset = classified(samples=2000)
+    for name in ("svm", "mlp"):
+        model = MODELS[name]()[0]
+        large = make_run(data=dataset, graph=erdos_renyi(500, 0, p=0.02))
+        for order in RULES:
+            one, two = (on_gpu([large], model, iterations=20, rule=order)[0][-1].theta for _ in range(2))
+            assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["logistic", "mlp", "linear"])
+def test_a_run_that_diverges_on_cuda_is_frozen_and_the_others_go_on(name):
+    model, dataset = MODELS[name]()
+    runs = five_runs(dataset)
+    runs[1] = replace(runs[1], learning_rate=Constant(1e30))
+    looks = on_gpu(runs, model, iterations=60, every=10)
+    lost = looks[1]
+    first = next(n for n, look in enumerate(lost) if look.diverged)
+    for look in lost[first:]:
+        assert torch.equal(look.theta.nan_to_num(), lost[first].theta.nan_to_num())
+    without = on_gpu([run for r, run in enumerate(runs) if r != 1], model, iterations=60, every=10)
+    for one, other in zip([looks[r] for r in (0, 2, 3, 4)], without, strict=True):
+        assert torch.allclose(one[-1].theta, other[-1].theta, rtol=0, atol=1e-5)

@@ -123,7 +123,8 @@ def test_inputs_and_targets_are_those_of_the_minibatches_however_many_are_gather
     batches = problem.batches(K)
     for t in (0, 1, 2, 3, 4, 5, 2, 0):
         x, y = batches[t]
-        assert torch.equal(x, problem.x[rows[t]])
+        assert torch.equal(x, problem.inputs(rows[t]))
+        assert torch.equal(x.flatten(2)[..., :6], problem.x[rows[t]].flatten(2)[..., :6].double())
         assert torch.equal(y, problem.y[rows[t]].to(y.dtype))
 
 
@@ -244,7 +245,7 @@ def test_evaluation_takes_fewer_models_at_a_time_where_less_may_be_held(name, mo
     problem = problem_of(name)
     least, most, plain = [], [], problem._scores
     for sizes, at_once in ((least, 1), (most, 10**9)):
-        monkeypatch.setattr(module, "_SCORES_AT_ONCE", at_once)
+        monkeypatch.setitem(module._SCORES_AT_ONCE, "cpu", at_once)
         monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", at_once)
         monkeypatch.setattr(problem, "_scores", lambda t, x, s=sizes: s.append(len(t)) or plain(t, x))
         problem.evaluate(scattered(problem.model, 5), 0)

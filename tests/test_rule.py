@@ -110,6 +110,6 @@ def test_the_state_of_a_rule_is_carried_from_block_to_block(monkeypatch):
     model, data, _ = quadratic()
     run = make_run("dgd", data=data, graph=generate("ring", 5, 0))
     whole = advance([run], model, iterations=20, every=1, rule=GradientTracking())[0]
-    monkeypatch.setattr(loop, "_LONGEST_BLOCK", 3)
+    monkeypatch.setitem(loop._LONGEST_BLOCK, "cpu", 3)
     blocks = advance([run], model, iterations=20, every=1, rule=GradientTracking())[0]
     assert all(torch.equal(a.theta, b.theta) for a, b in zip(whole, blocks, strict=True))

@@ -158,14 +158,27 @@ class Look:
 
 
 def advance(
-    runs, model, *, iterations, every=None, rule="simultaneous", initial=None, dtype=torch.float64, batch=BATCH, **more
+    runs,
+    model,
+    *,
+    iterations,
+    every=None,
+    rule="simultaneous",
+    initial=None,
+    dtype=torch.float64,
+    batch=BATCH,
+    device="cpu",
+    compute=None,
+    tf32=False,
+    **more,
 ):
     """Simulate the runs together. Gives, for each run, its looks in order.
 
     ``initial`` is a list with the models of each run, (clients, p); the default is scattered by the run's seed.
     """
     stack = Stack(runs)
-    problem = Problem(model, [(run.seed, run.data) for run in runs], batch_size=batch, dtype=dtype)
+    how = {"dtype": dtype, "compute": compute, "device": device, "tf32": tf32}
+    problem = Problem(model, [(run.seed, run.data) for run in runs], batch_size=batch, **how)
     if initial is None:
         initial = [scattered(model, run.clients, run.seed) for run in runs]
     looks = [[] for _ in runs]
@@ -173,7 +186,7 @@ def advance(
     how = RULES[rule] if isinstance(rule, str) else rule
     for shot in simulate(stack, problem, how, start, iterations=iterations, every=every or iterations, **more):
         for r, counters, diverged in zip(shot.runs, shot.counters, shot.diverged, strict=True):
-            looks[r].append(Look(shot.iteration, shot.theta[stack.rows[r]].clone(), counters, diverged))
+            looks[r].append(Look(shot.iteration, shot.models(stack.rows[r]).cpu().clone(), counters, diverged))
     return looks
 
 

@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl._version import __version__
-from dspodfl.errors import ConfigError, DataError, InputError
+from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 
 if TYPE_CHECKING:
+    from dspodfl.plan import Plan
     from dspodfl.results import Result
 
 app = typer.Typer(
@@ -87,17 +88,23 @@ def run(
         folder = out or _default_folder(config, settled)
         claim(folder, overwrite=overwrite)
         meter = _Meter(settled.train.iterations, show)
-        simulation = Simulation(settled, device=device, record_events=record_events, tick=meter.tick)
+        simulation = Simulation(
+            settled, device=device, record_events=record_events, tick=meter.tick, on_plan=meter.plan
+        )
     except KeyboardInterrupt:
         raise _interrupted("before anything was measured; nothing was written") from None
-    interrupted = False
+    interrupted, too_large = False, None
     try:
         with meter:
             for update in simulation:
                 meter.show(update.rows)
     except KeyboardInterrupt:
         interrupted = True
+    except OutOfMemoryError as error:
+        too_large = error
     if not simulation.measured:
+        if too_large:
+            raise too_large
         raise _interrupted("before anything was measured; nothing was written")
     try:
         result = simulation.result()
@@ -109,6 +116,8 @@ def run(
     elif show:
         _print_result(result)
         _print_places(folder)
+    if too_large:
+        raise OutOfMemoryError(f"{too_large}; what was measured until then is in {folder}")
     if interrupted:
         done = result.summary["study"]["iterations_done"]
         raise _interrupted(f"after iteration {done:,}; what was measured so far is in {folder}")
@@ -182,7 +191,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
     try:
         app()
-    except (InputError, ConfigError, DataError) as error:
+    except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
         for line in str(error).splitlines():
             _err.print(Text(f"error: {line}"), soft_wrap=True)
         sys.exit(2)
@@ -231,6 +240,7 @@ class _Meter:
             disable=not visible,
             transient=True,
         )
+        self._iterations = iterations
         self._task = self._bar.add_task("", total=iterations)
         self._shown = 0.0
         self._latest: dict[str, dict[int, float]] = {}
@@ -241,6 +251,13 @@ class _Meter:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def plan(self, plan: Plan) -> None:
+        """Count the iterations of all waves, and say so where memory made them smaller."""
+        self._bar.update(self._task, total=self._iterations * len(plan.done + plan.left))
+        if plan.halvings:
+            sizes = ", ".join(str(len(wave)) for wave in plan.left)
+            _err.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
 
     def tick(self, iteration: int) -> None:
         """Move the bar, ten times a second at most."""

@@ -35,3 +35,7 @@ class ConfigError(ValueError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
+
+
+class OutOfMemoryError(RuntimeError):
+    """A run does not fit into the memory of its device; the message says how much it needs and what there is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,13 +20,17 @@ from torch.func import grad, vmap
 from dspodfl import rng
 from dspodfl.data.dataset import Dataset, Federation
 from dspodfl.models import LOSSES, Model
+from dspodfl.models.stacked import Stacked
 from dspodfl.rng import Stream
 
-_SCORES_AT_ONCE = 16_000_000
-"""Scores held at a time while evaluating (64 MB in float32)."""
+_SCORES_AT_ONCE = {"cpu": 16_000_000, "cuda": 256_000_000}
+"""Scores held at a time while evaluating (64 MB, 1 GB in float32)."""
 _SUM = 2  # PyTorch's number for reduction = "sum"
 _NUMBERS_AT_ONCE = 500_000
 """Inputs gathered at a time while training (2 MB in float32), one iteration's at least."""
+_CLIENTS_AT_ONCE = 64
+"""Networks whose gradients are computed at a time by vmap, so that what it keeps in between stays small."""
+_LANE = 4  # numbers in the 16 bytes that a GPU thread reads at a time
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,11 @@ class Problem:
     """The samples of a stack of runs on a device, and the model that all of them train.
 
     Runs come as (seed, federation); clients are stacked in run order. Runs that share seed and federation share
-    their minibatches, which are drawn once.
+    their minibatches, which are drawn once: ``batch_of`` says which of the drawn ones each client uses. Samples
+    stay as they are stored (bytes stay bytes) and are normalized where they are used.
+
+    Models are kept *packed*, in the order that gradients are computed in: of a linear model, each weight row beside
+    its bias; of a network with convolutions on a GPU, channels last. Rows of a packed matrix are ``width`` long.
     """
 
     def __init__(
@@ -52,29 +61,45 @@ class Problem:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         compute: torch.dtype | None = None,
+        tf32: bool = False,
     ) -> None:
         self.device, self.dtype, self.compute = torch.device(device), dtype, compute or dtype
+        self.tf32 = tf32
         self.model = model.to(self.device, self.compute)
+        self._judged = model.to(self.device, self.dtype)
         self.batch_size = batch_size
         self.datasets: list[Dataset] = []
         self.dataset_of_run = [self._number(federation.dataset) for _, federation in runs]
-        train = [self._tensors(d.normalized(d.x_train), d.y_train, training=True) for d in self.datasets]
-        self.x = torch.cat([x for x, _ in train]) if len(train) > 1 else train[0][0]
-        self.y = torch.cat([y for _, y in train]) if len(train) > 1 else train[0][1]
-        self._tests = [self._tensors(d.normalized(d.x_test), d.y_test) for d in self.datasets]
+        self._load()
         starts = np.cumsum([0, *(len(d.x_train) for d in self.datasets)])
-        self._groups: list[_Shards] = []
-        self._group_of_run: list[int] = []
         known: dict[tuple[int, int], int] = {}
+        held: list[tuple[int, Federation, int]] = []
+        batch_of, drawn = [], 0
         for (seed, federation), dataset in zip(runs, self.dataset_of_run, strict=True):
             key = (seed, id(federation))
             if key not in known:
-                known[key] = len(self._groups)
-                self._groups.append(_Shards.of(federation, seed, int(starts[dataset]), self.device))
-            self._group_of_run.append(known[key])
+                known[key] = drawn
+                held.append((seed, federation, int(starts[dataset])))
+                drawn += federation.clients
+            batch_of.append(np.arange(known[key], known[key] + federation.clients))
+        self._shards = _Shards.of(held, self.device)
+        self.batch_of = torch.from_numpy(np.concatenate(batch_of)).to(self.device)
+        self._shared = drawn < len(self.batch_of)
         convolves = any(isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in self.model.module.modules())
         self._one_by_one = convolves and self.device.type == "cpu"  # where grouped convolutions are slower than a loop
+        self.stacked = self._stacked()
         self._share = torch.tensor(1.0 / batch_size, dtype=self.compute, device=self.device)
+        self._layout = self._order() if self.model.is_linear else None
+
+    def _stacked(self) -> Stacked | None:
+        if self.device.type != "cuda" or self.model.is_linear or self.dtype != torch.float32:
+            return None
+        return Stacked.of(self.model, self.precision)
+
+    @property
+    def precision(self) -> Literal["fp32", "tf32", "bf16"]:
+        """How products of float32 matrices are computed on a GPU: fp32, tf32 or bf16."""
+        return "bf16" if self.compute == torch.bfloat16 else "tf32" if self.tf32 else "fp32"
 
     def _number(self, dataset: Dataset) -> int:
         for number, known in enumerate(self.datasets):
@@ -83,113 +108,215 @@ class Problem:
         self.datasets.append(dataset)
         return len(self.datasets) - 1
 
-    def _tensors(self, x: np.ndarray, y: np.ndarray, *, training: bool = False) -> tuple[Tensor, Tensor]:
+    def _load(self) -> None:
+        """Take the samples to the device: as stored, where all datasets are stored alike."""
+        alike = len({(d.x_train.dtype, d.scale, d.shift) for d in self.datasets}) == 1
+        first = self.datasets[0]
+        self.scale, self.shift = (first.scale, first.shift) if alike else (1.0, 0.0)
+        flat = self.model.is_linear
+        xs, tests = [], []
+        for d in self.datasets:
+            x = d.x_train if alike else d.normalized(d.x_train)
+            xs.append(torch.from_numpy(x.reshape(len(x), -1) if flat else x).to(self.device))
+            test = torch.from_numpy(d.normalized(d.x_test)).to(self.device, self.dtype)
+            tests.append((self._augmented(test.flatten(1)) if flat else test, self._target(d.y_test, self.dtype)))
+        self.x = torch.cat(xs) if len(xs) > 1 else xs[0]
+        ys = [self._target(d.y_train, self.compute) for d in self.datasets]
+        self.y = torch.cat(ys) if len(ys) > 1 else ys[0]
+        self._tests = tests
+
+    def _target(self, y: np.ndarray, dtype: torch.dtype) -> Tensor:
+        found = torch.from_numpy(y).to(self.device)
+        return found.to(dtype) if found.is_floating_point() else found
+
+    @property
+    def features(self) -> int:
+        """Inputs of a linear model, with the constant 1 that its biases weigh."""
+        return int(np.prod(self.model.input_shape)) + has_bias(self.model)
+
+    @property
+    def stride(self) -> int:
+        """Numbers from one output's weights to the next in a packed linear model."""
+        return -(-self.features // _LANE) * _LANE if self.device.type == "cuda" else self.features
+
+    @property
+    def width(self) -> int:
+        """Numbers in a packed model."""
         if self.model.is_linear:
-            x = x.reshape(len(x), -1)
-            if training and has_bias(self.model):  # NumPy's memory, which lies in huge pages where there are any
-                x = np.concatenate([x, np.ones((len(x), 1), dtype=x.dtype)], axis=1)
-        inputs = torch.from_numpy(x)
-        return inputs.to(self.device), torch.from_numpy(y).to(self.device)
+            return self.model.outputs * self.stride
+        return self.stacked.width if self.stacked is not None else self.model.parameters
+
+    def _augmented(self, x: Tensor) -> Tensor:
+        """Flat inputs with the constant 1 and the padding that packed linear models have. (..., D) -> (..., stride)."""
+        out = x.new_zeros((*x.shape[:-1], self.stride))
+        out[..., : x.shape[-1]] = x
+        if has_bias(self.model):
+            out[..., x.shape[-1]] = 1.0
+        return out
+
+    def normalized(self, x: Tensor) -> Tensor:
+        """Stored samples as the model's input: scale · x + shift in float32, then in the precision of gradients."""
+        x = x.float()
+        if (self.scale, self.shift) != (1.0, 0.0):
+            x = x.mul_(self.scale).add_(self.shift)
+        return x.to(self.compute)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The inputs of some training samples. Shapes: (...) -> (..., *input_shape), or (..., stride) if linear."""
+        x = self.normalized(self.x.index_select(0, rows.reshape(-1)))
+        return (self._augmented(x) if self.model.is_linear else x).view(*rows.shape, *self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.stride,) if self.model.is_linear else tuple(self.x.shape[1:])
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """The labels or targets of some training samples, shaped as the rows."""
+        return self.y.index_select(0, rows.reshape(-1)).view(rows.shape)
+
+    def draws(self, k: np.ndarray) -> Tensor:
+        """Training rows of the minibatches, once for runs that share them.
+
+        Shapes: (iterations,) -> (iterations, drawn clients, B), int32.
+        """
+        return self._shards.draw(k, self.batch_size)
 
     def minibatches(self, k: np.ndarray) -> Tensor:
         """Training rows in every client's minibatch. Shapes: (iterations,) -> (iterations, clients, B)."""
-        drawn = [shards.draw(k, self.batch_size) for shards in self._groups]
-        return torch.cat([drawn[group] for group in self._group_of_run], dim=1)
+        drawn = self.draws(k)
+        return (drawn[:, self.batch_of] if self._shared else drawn).long()
 
     def batches(self, k: np.ndarray) -> Batches:
         """The minibatches of a block of iterations, ready to be taken one iteration at a time."""
         return Batches(self, self.minibatches(k))
 
     def pack(self, theta: Tensor) -> Tensor:
-        """Models in the order that gradients are computed in: for linear models, each weight row beside its bias."""
-        return theta[:, self._order(theta.device)] if self.model.is_linear else theta
+        """Models in the order that gradients are computed in. Shapes: (clients, p) -> (clients, width)."""
+        if self.stacked is not None:
+            return self.stacked.pack(theta)
+        if self._layout is None:
+            return theta
+        if self.stride == self.features:
+            return theta[:, self._layout]
+        out = theta.new_zeros((len(theta), self.model.outputs, self.stride))
+        out[:, :, : self.features] = theta[:, self._layout].view(len(theta), -1, self.features)
+        return out.view(len(theta), -1)
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """The inverse of `pack`. Shapes: (clients, p) -> (clients, p)."""
-        return packed[:, torch.argsort(self._order(packed.device))] if self.model.is_linear else packed
+        """The inverse of `pack`. Shapes: (clients, width) -> (clients, p)."""
+        if self.stacked is not None:
+            return self.stacked.unpack(packed)
+        if self._layout is None:
+            return packed
+        dense = packed.view(len(packed), -1, self.stride)[:, :, : self.features].reshape(len(packed), -1)
+        return dense[:, torch.argsort(self._layout)]
 
-    def _order(self, device: torch.device) -> Tensor:
-        weight, bias = linear_parts(self.model, torch.arange(self.model.parameters, device=device)[None])
+    def _order(self) -> Tensor:
+        weight, bias = linear_parts(self.model, torch.arange(self.model.parameters, device=self.device)[None])
         return (weight if bias is None else torch.cat([weight, bias[:, :, None]], dim=2)).reshape(-1)
 
     def gradient(self, packed: Tensor, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
         """Minibatch gradients of all clients at once, each times its ``scale`` if there is one: diag(scale) G.
 
-        Shapes: packed (clients, p), x (clients, B, ...), y (clients, B), scale (clients,) -> (clients, p), packed.
+        Shapes: packed (clients, width), x (clients, B, ...), y (clients, B), scale (clients,) -> (clients, width).
         """
         if self.model.is_linear and self.compute == self.dtype == x.dtype:
             return linear_gradient(self.model, packed, x, y, self._share, scale)
+        if self.stacked is not None:
+            out = torch.empty_like(packed)
+            self.stacked.gradient(packed, x.float(), y, out)
+            return out if scale is None else out.mul_(scale[:, None])
         point, x = packed.to(self.compute), x.to(self.compute)
         if self.model.is_linear:
             out = linear_gradient(self.model, point, x, y, self._share)
         elif self._one_by_one:
             out = looped_gradient(self.model, point, x, y, scale)
         else:
-            out = vmap(grad(self.model.objective))(point, x, y)
+            objective = vmap(grad(self.model.objective), chunk_size=_CLIENTS_AT_ONCE)
+            out = objective(point, x, y)
         out = out.to(self.dtype)
         return out if scale is None else out.mul_(scale[:, None])
 
+    def gradients(self, packed: Tensor, who: Tensor, rows: Tensor, out: Tensor) -> None:
+        """Minibatch gradients of some clients of a network, at once.
+
+        Shapes: packed (clients, width), who (some,), rows (some, B) their samples, out (some, width).
+        """
+        x, y = self.inputs(rows), self.targets(rows)
+        if self.stacked is not None:
+            self.stacked.gradient(packed, x.float(), y, out, who)
+        else:
+            out.copy_(self.gradient(packed.index_select(0, who), x, y))
+
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
         """Models of one run on its whole test set. Shapes: theta (models, p) -> (models,) each."""
-        dataset = self.datasets[self.dataset_of_run[run]]
-        x, y = self._tests[self.dataset_of_run[run]]
-        x = x.to(self.compute)
-        target = y.to(self.compute) if y.is_floating_point() else y
-        loss = torch.zeros(len(theta), dtype=torch.float64, device=theta.device)
+        with torch.no_grad():
+            return self.judge(self.pack(theta), self.dataset_of_run[run])
+
+    def judge(self, packed: Tensor, dataset: int) -> Evaluation:
+        """Packed models on the whole test set of one of the datasets; nothing leaves the device."""
+        x, target = self._tests[dataset]
+        classes = self.datasets[dataset].classes
+        loss = torch.zeros(len(packed), dtype=torch.float64, device=packed.device)
         right = torch.zeros_like(loss)
         samples, models = self._chunks(len(x))
         with torch.no_grad():
-            point = theta.to(self.compute)
-            for m in range(0, len(theta), models):
+            for m in range(0, len(packed), models):
                 for s in range(0, len(x), samples):
-                    scores = self._scores(point[m : m + models], x[s : s + samples])
+                    scores = self._scores(packed[m : m + models], x[s : s + samples])
                     here = target[s : s + samples].expand(len(scores), -1)
                     loss[m : m + models] += LOSSES[self.model.loss](scores, here).double().sum(dim=1)
-                    if dataset.classes is not None:
-                        guess = scores[..., : dataset.classes].argmax(dim=-1)
+                    if classes is not None:
+                        guess = scores[..., :classes].argmax(dim=-1)
                         right[m : m + models] += (guess == here).sum(dim=1)
-        accuracy = None if dataset.classes is None else (right / len(x)).cpu()
-        return Evaluation(accuracy, (loss / len(x)).cpu())
+        return Evaluation(None if classes is None else right / len(x), loss / len(x))
 
     def _chunks(self, count: int) -> tuple[int, int]:
         """How many samples and models to evaluate at a time: by scores for linear models, else by inputs."""
         if self.model.is_linear:
-            return count, max(1, _SCORES_AT_ONCE // (self.model.outputs * count))
+            at_once = _SCORES_AT_ONCE[self.device.type]
+            return count, max(1, at_once // (self.model.outputs * count))
+        if self.stacked is not None:
+            return count, 1 << 30  # it cuts by itself
         samples = min(count, 256)
         return samples, max(1, 8 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
 
-    def _scores(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Shapes: theta (models, p), x (samples, ...) -> (models, samples, outputs)."""
+    def _scores(self, packed: Tensor, x: Tensor) -> Tensor:
+        """Shapes: packed (models, width), x (samples, ...) -> (models, samples, outputs)."""
+        if self.stacked is not None:
+            return self.stacked.scores(packed, x)
+        if self.model.is_linear:
+            flat = x @ packed.reshape(-1, self.stride).T  # one product for all models
+            return flat.view(len(x), len(packed), -1).transpose(0, 1)
         if self._one_by_one:
-            return torch.stack([self.model.scores(one, x) for one in theta])
-        if not self.model.is_linear:
-            return vmap(self.model.scores, in_dims=(0, None))(theta, x)
-        weight, bias = linear_parts(self.model, theta)
-        flat = x @ weight.reshape(-1, x.shape[1]).T  # one product for all models
-        scores = flat.view(len(x), len(theta), -1).transpose(0, 1)
-        return scores if bias is None else scores + bias[:, None, :]
+            return torch.stack([self._judged.scores(one, x) for one in packed])
+        return vmap(self._judged.scores, in_dims=(0, None))(packed, x)
 
 
 @dataclass(frozen=True, eq=False)
 class _Shards:
-    """Where a run's clients find their samples: client i holds order[offset_i : offset_i + size_i]."""
+    """Where clients find their samples: client i of a seed holds order[offset : offset + size]."""
 
-    seed: int
-    order: Tensor
+    order: Tensor  # (samples held,) int32, training rows
+    seed: Tensor  # (drawn clients,), as what follows
+    client: Tensor
     offset: Tensor
     size: Tensor
 
     @staticmethod
-    def of(federation: Federation, seed: int, start: int, device: torch.device) -> _Shards:
-        sizes = federation.sizes
-        order = np.concatenate(federation.shards) + start
-        offset = np.cumsum(sizes) - sizes
-        return _Shards(seed, *(torch.from_numpy(a).to(device) for a in (order, offset, sizes)))
+    def of(held: Sequence[tuple[int, Federation, int]], device: torch.device) -> _Shards:
+        """Of seeds, federations and where the samples of their datasets start."""
+        sizes = [federation.sizes for _, federation, _ in held]
+        order = [(np.concatenate(federation.shards) + start).astype(np.int32) for _, federation, start in held]
+        client = [np.arange(len(size)) for size in sizes]
+        seed = np.repeat([seed for seed, _, _ in held], [len(size) for size in sizes])
+        size = np.concatenate(sizes)
+        arrays = (np.concatenate(order), seed, np.concatenate(client), np.cumsum(size) - size, size)
+        return _Shards(*(torch.from_numpy(a).to(device) for a in arrays))
 
     def draw(self, k: np.ndarray, batch_size: int) -> Tensor:
         at = torch.as_tensor(k, device=self.order.device)[:, None]
-        client = torch.arange(len(self.size), device=self.order.device)
-        words = rng.words(self.seed, Stream.BATCH, client, k=at, slots=batch_size)
+        words = rng.words(self.seed, Stream.BATCH, self.client, k=at, slots=batch_size)
         return self.order[self.offset[:, None] + rng.index_below(words, self.size[:, None])]
 
 
@@ -202,8 +329,7 @@ class Batches:
     def __init__(self, problem: Problem, rows: Tensor) -> None:
         self.rows = rows
         self._problem = problem
-        y = problem.y.index_select(0, rows.reshape(-1)).view(rows.shape)
-        self._y = (y.to(problem.compute) if y.is_floating_point() else y).unbind()
+        self._y = problem.targets(rows).unbind()
         numbers = rows[0].numel() * problem.x[0].numel()
         self._stride = max(1, _NUMBERS_AT_ONCE // numbers)
         self._start, self._x = -1, rows.unbind()
@@ -211,9 +337,7 @@ class Batches:
     def __getitem__(self, t: int) -> tuple[Tensor, Tensor]:
         start = t - t % self._stride
         if start != self._start:
-            some = self.rows[start : start + self._stride]
-            x = self._problem.x.index_select(0, some.reshape(-1))
-            self._start, self._x = start, x.view(*some.shape, *self._problem.x.shape[1:]).unbind()
+            self._start, self._x = start, self._problem.inputs(self.rows[start : start + self._stride]).unbind()
         return self._x[t - start], self._y[t]
 
 

@@ -136,6 +136,11 @@ class Rates:
         """Whether d_i depends on k."""
         return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, Given))
 
+    @property
+    def fixed(self) -> bool:
+        """Whether neither d_i nor b_ij depends on k."""
+        return self.growth is None and self.refresh == 0
+
     def clipped(self, iterations: int = 1) -> tuple[int, int]:
         """How many d_i and b_ij drawn for these iterations lay outside [floor, 1] and were clipped."""
         epochs = np.arange(-(-iterations // self.refresh) if self.refresh else 1)

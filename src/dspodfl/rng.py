@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from scipy import special
 
+from dspodfl.kernels import philox as kernel
+
 MASK = 0xFFFFFFFF
 WORD = 2**32
 MAX_SLOT = 2**28
@@ -75,7 +77,10 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
     tensor = next((a for a in inputs if isinstance(a, torch.Tensor)), None)
     blocks: Ints
     if tensor is not None:
-        seed, i, j, k = (torch.as_tensor(a, dtype=torch.int64, device=tensor.device)[..., None] for a in inputs)
+        seed, i, j, k = (torch.as_tensor(a, dtype=torch.int64, device=tensor.device) for a in inputs)
+        if kernel.available(tensor.device) and max(a.ndim for a in (seed, i, j, k)) == 2:
+            return kernel.words(seed, i, j, k, int(stream), slots, first)
+        seed, i, j, k = (a[..., None] for a in (seed, i, j, k))
         blocks = torch.arange(first // 4, (first + slots + 3) // 4, device=tensor.device)
         shape = np.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape, blocks.shape)
     else:

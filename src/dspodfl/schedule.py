@@ -46,7 +46,9 @@ class Schedule(Protocol):
 
 
 Probabilities = tuple[np.ndarray, np.ndarray]
-"""Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links)."""
+"""Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links).
+
+One row says that they are the same at every iteration for as long as the rates are."""
 
 
 def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: bool = False) -> Events:
@@ -71,6 +73,10 @@ class Sporadic:
         """The events of the part."""
         p, q = self.probabilities(k, rates)
         return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
+
+    def steady(self, rates: Rates) -> bool:
+        """Whether the probabilities are the same at every iteration."""
+        return rates.fixed and all(len(rows) == 1 for rows in self.probabilities(np.arange(2), rates))
 
 
 def sporadic(sgd: float | None = None, link: float | None = None) -> Sporadic:

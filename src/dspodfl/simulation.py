@@ -24,9 +24,10 @@ from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Block
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
+from dspodfl.plan import Plan
 from dspodfl.results import Key, Result
 from dspodfl.schedule import SCHEDULES, Events, Schedule
-from dspodfl.study import COLUMNS, Measurement, Row, choose_device, choose_precision, measure
+from dspodfl.study import COLUMNS, Measurement, Row, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
 
 _CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
@@ -41,13 +42,13 @@ class Update:
     iterations: int
     rows: list[Row]
     _measurement: Measurement
+    _names: list[Key]
 
     def theta(self, algorithm: str, seed: int) -> Tensor:
-        """The current stacked parameters of one run. Shape: (clients, p)."""
-        stack = self._measurement.stack
-        for run, rows in zip(stack.runs, stack.rows, strict=True):
-            if (run.algorithm, run.seed) == (algorithm, seed):
-                return self._measurement.theta[rows]
+        """The current stacked parameters of one run that advances here. Shape: (clients, p)."""
+        for r in self._measurement.wave:
+            if self._names[r] == (algorithm, seed):
+                return self._measurement.models(r)
         raise KeyError((algorithm, seed))
 
 
@@ -71,6 +72,7 @@ class Simulation:
         device: str = "auto",
         record_events: bool = False,
         tick: Callable[[int], None] | None = None,
+        on_plan: Callable[[Plan], None] | None = None,
     ) -> None:
         config = config or Config()
         self.device = choose_device(device)
@@ -80,29 +82,55 @@ class Simulation:
         own = Own(model, _own_data(data), graph, schedules)
         self.config, self.study, self.settings = build(config, own)
         self.precision = choose_precision(self.study.precision, self.device)[0]
-        self._tick, self._record = tick, record_events
+        self.plan: Plan | None = None
+        self._tick, self._on_plan, self._record = tick, on_plan, record_events
+        self._names: list[Key] = [(run.algorithm, run.seed) for run in self.study.runs]
+        self._begin()
+
+    def _begin(self) -> None:
         self._rows: list[Row] = []
         self._accuracies: dict[int, Tensor | None] = {}
-        self._blocks: list[Block] = []
+        self._recorded: dict[int, dict[int, Events]] = {}
+        self._kept: dict[int, Tensor] = {}
         self._last: Measurement | None = None
-        self._seconds, self._iteration = 0.0, 0
+        self._seconds, self._iterations, self._of_wave = 0.0, 0, 0
 
     def __iter__(self) -> Iterator[Update]:
+        """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
+        self._begin()
         start = time.perf_counter()
-        self._rows, self._blocks, self._accuracies = [], [], {}
+        before = 0
 
-        def tick(iteration: int) -> None:
-            self._iteration, self._seconds = iteration, time.perf_counter() - start
+        def tick(iteration: int, runs: int) -> None:
+            self._iterations += runs
+            self._of_wave = iteration
+            self._seconds = time.perf_counter() - start
             if self._tick:
-                self._tick(iteration)
+                self._tick(before + iteration)
 
-        on_block = self._blocks.append if self._record else None
-        for found in measure(self.study, self.device, tick, on_block):
+        def planned(plan: Plan) -> None:
+            self.plan = plan
+            if self._on_plan:
+                self._on_plan(plan)
+
+        def recorded(block: Block, wave: list[int]) -> None:
+            for n, r in enumerate(wave):
+                if block.k[0] == 0:
+                    self._recorded[r] = {}
+                self._recorded[r][int(block.k[0])] = block.events(n)
+
+        watch = Watch(tick, recorded if self._record else Watch.block, planned)
+        for found in measure(self.study, self.device, watch):
+            if self._last is not None and self._last.wave != found.wave:
+                before += self.study.iterations if self._last.iteration == self.study.iterations else 0
             self._rows += found.rows
             self._accuracies.update(zip(found.runs, found.accuracies, strict=True))
             self._last = found
             self._seconds = time.perf_counter() - start
-            yield Update(found.iteration, self.study.iterations, found.rows, found)
+            yield Update(found.iteration, self.study.iterations, found.rows, found, self._names)
+            if found.iteration == self.study.iterations and len(found.wave) < len(self.study.runs):
+                # The models of the next wave will take the place of these.
+                self._kept |= {r: found.models(r).cpu() for r in found.wave}
 
     @property
     def measured(self) -> bool:
@@ -134,46 +162,48 @@ class Simulation:
         )
 
     def _clients(self) -> pd.DataFrame:
-        rows = []
+        tables = []
         for r, run in enumerate(self.study.runs):
-            graph, labels = run.rates.graph, run.data.dataset.y_train
-            d = run.rates.sgd(np.zeros(1, dtype=np.int64))[0]
-            own = self._accuracies.get(r)
-            classified = run.data.dataset.classes is not None
-            for i in range(run.clients):
-                shard = run.data.shards[i]
-                rows.append(
+            graph, own = run.rates.graph, self._accuracies.get(r)
+            tables.append(
+                pd.DataFrame(
                     {
                         "algorithm": run.algorithm,
                         "seed": run.seed,
-                        "client": i,
-                        "name": graph.label(i),
-                        "degree": int(graph.degree[i]),
-                        "d": float(d[i]),
-                        "samples": len(shard),
-                        "labels": np.unique(labels[shard]).tolist() if classified else [],
-                        "final_accuracy": None if own is None else float(own[i]),
+                        "client": np.arange(run.clients),
+                        "name": [graph.label(i) for i in range(run.clients)],
+                        "degree": graph.degree,
+                        "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
+                        "samples": run.data.sizes,
+                        "labels": _labels(run.data),
+                        "final_accuracy": np.nan if own is None else own.numpy(),
                     }
                 )
-        table = pd.DataFrame(rows)
-        table["final_accuracy"] = table["final_accuracy"].astype("float64")
-        return table
+            )
+        return pd.concat(tables, ignore_index=True)
 
     def _models(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
         assert self._last is not None
-        theta = self._last.theta.detach().cpu()
-        for run, rows in zip(self._last.stack.runs, self._last.stack.rows, strict=True):
-            yield (run.algorithm, run.seed), self.study.model.unflatten(theta[rows])
+        for r, name in enumerate(self._names):
+            if r in self._kept:
+                yield name, self.study.model.unflatten(self._kept[r])
+            elif r in self._last.wave:
+                yield name, self.study.model.unflatten(self._last.models(r).detach().cpu())
 
     def _events(self) -> Iterator[tuple[Key, tuple[Events, np.ndarray]]]:
-        for r, run in enumerate(self.study.runs if self._blocks else []):
-            v = np.concatenate([block.events[r].v for block in self._blocks])[: self._iteration]
-            v_hat = np.concatenate([block.events[r].v_hat for block in self._blocks])[: self._iteration]
-            yield (run.algorithm, run.seed), (Events(v, v_hat), run.rates.graph.edges)
+        for r, blocks in sorted(self._recorded.items()):
+            done = self.study.iterations if r in self._kept else self._of_wave
+            v = np.concatenate([blocks[k].v for k in sorted(blocks)])[:done]
+            v_hat = np.concatenate([blocks[k].v_hat for k in sorted(blocks)])[:done]
+            yield self._names[r], (Events(v, v_hat), self.study.runs[r].rates.graph.edges)
 
     def _about(self) -> dict[str, Any]:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
-        done = max(int(str(row["iteration"])) for row in self._rows)
+        last = dict.fromkeys(self._names, 0)
+        for row in self._rows:
+            name = str(row["algorithm"]), int(str(row["seed"]))
+            last[name] = max(last[name], int(str(row["iteration"])))
+        done = min(last.values())
         names = ("torch", "numpy", "scipy", "networkx", "pandas", "pyarrow", "pydantic")
         cuda = self.device.type == "cuda"
         return {
@@ -183,9 +213,10 @@ class Simulation:
             "runs": len(self.study.runs),
             "parameters": self.study.model.parameters,
             "wall_seconds": self._seconds,
-            "run_iterations_per_second": len(self.study.runs) * self._iteration / max(self._seconds, 1e-9),
+            "run_iterations_per_second": self._iterations / max(self._seconds, 1e-9),
             "device": torch.cuda.get_device_name(self.device) if cuda else f"cpu ({torch.get_num_threads()} threads)",
             "precision": self.precision,
+            "plan": None if self.plan is None else self.plan.report(),
             "versions": {
                 "dspodfl": __version__,
                 "python": platform.python_version(),
@@ -271,6 +302,16 @@ def _arrays(setting: Setting) -> dict[str, np.ndarray]:
     if graph.labels is not None:
         out["labels"] = np.array(graph.labels)
     return out
+
+
+def _labels(data: Federation) -> list[list[int]]:
+    """The labels that each client holds, in order; none in a regression."""
+    if data.dataset.classes is None:
+        return [[] for _ in data.shards]
+    client = np.repeat(np.arange(data.clients), data.sizes)
+    held = np.zeros((data.clients, data.dataset.classes), dtype=bool)
+    held[client, data.dataset.y_train[np.concatenate(data.shards)]] = True
+    return [np.flatnonzero(row).tolist() for row in held]
 
 
 def _plain(value: Any) -> Any:

@@ -223,6 +223,11 @@ class Wiring:
             raise InputError("graph.weights", self.kind, "another rule under waypoint mobility, where degrees change")
         self.at(np.zeros(1, dtype=np.int64))
 
+    @property
+    def steady(self) -> bool:
+        """Whether every link always exists."""
+        return self.topology.present(np.zeros(1, dtype=np.int64)) is None
+
     def at(self, k: np.ndarray) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
         """Present links, r_ij and |N_i| at each k.
 

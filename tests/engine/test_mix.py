@@ -27,7 +27,8 @@ def loaded(sizes, iterations=3):
     (block,) = stack.blocks(iterations, iterations)
     mixer = Mixer(stack, torch.device("cpu"), torch.float64)
     mixer.load(block.active)
-    ps = [matrix(run.clients, run.rates.graph.edges, a) for run, a in zip(runs, block.active, strict=True)]
+    active = [block.active[:, links].numpy() for links in stack.links]
+    ps = [matrix(run.clients, run.rates.graph.edges, a) for run, a in zip(runs, active, strict=True)]
     return stack, mixer, ps
 
 

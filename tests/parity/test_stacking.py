@@ -47,12 +47,11 @@ def test_events_minibatches_and_delays_of_a_run_are_exactly_those_it_has_alone(d
     rows = Problem(model, [(run.seed, run.data) for run in runs], batch_size=3).minibatches(np.arange(30))
     for r, run in enumerate(runs):
         (alone,) = Stack([run]).blocks(30, 30)
-        assert np.array_equal(together.events[r].v, alone.events[0].v)
-        assert np.array_equal(together.events[r].v_hat, alone.events[0].v_hat)
-        assert np.array_equal(together.active[r], alone.active[0])
-        for name in COLUMNS:
-            one, other = (getattr(tally.delays, name) for tally in (together.tallies[r], alone.tallies[0]))
-            assert np.array_equal(one, other)
+        assert np.array_equal(together.events(r).v, alone.events(0).v)
+        assert np.array_equal(together.events(r).v_hat, alone.events(0).v_hat)
+        assert torch.equal(together.active[:, stack.links[r]], alone.active)
+        for name in (*COLUMNS, "sgd_steps", "link_uses"):
+            assert torch.equal(getattr(together.tally, name)[:, r], getattr(alone.tally, name)[:, 0])
         own = Problem(model, [(run.seed, run.data)], batch_size=3).minibatches(np.arange(30))
         assert torch.equal(rows[:, stack.rows[r]], own)
 
@@ -201,7 +200,7 @@ VALUES = [0.1, 5.0, 17.3, 33.3, 80.0, 1e9]
 
 @pytest.mark.parametrize("longest", [1, 2, 7, 250])
 def test_a_run_is_looked_at_exactly_where_its_delay_first_reaches_a_value(longest, monkeypatch):
-    monkeypatch.setattr(loop, "_LONGEST_BLOCK", longest)
+    monkeypatch.setitem(loop._LONGEST_BLOCK, "cpu", longest)
     model, dataset = MODELS["svm"]()
     runs = five_runs(dataset)
     looks = advance(runs, model, iterations=STEPS, every=20, at_delay=VALUES)
@@ -220,7 +219,7 @@ def test_a_run_is_looked_at_exactly_where_its_delay_first_reaches_a_value(longes
 
 @pytest.mark.parametrize("longest", [1, 250])
 def test_a_value_that_is_reached_and_not_exceeded_is_crossed_there_and_only_there(longest, monkeypatch):
-    monkeypatch.setattr(loop, "_LONGEST_BLOCK", longest)
+    monkeypatch.setitem(loop._LONGEST_BLOCK, "cpu", longest)
     model, dataset = MODELS["svm"]()
     run = make_run(seed=2, data=dataset)
     (looks,) = advance([run], model, iterations=STEPS, every=1, at_delay=[])
@@ -259,7 +258,7 @@ def test_snapshot_zero_is_the_initial_model_with_nothing_counted():
 
 @pytest.mark.parametrize("longest", [4, 250])
 def test_counters_are_sums_over_the_events_before(longest, monkeypatch):
-    monkeypatch.setattr(loop, "_LONGEST_BLOCK", longest)
+    monkeypatch.setitem(loop._LONGEST_BLOCK, "cpu", longest)
     model, dataset = MODELS["svm"]()
     graph = erdos_renyi(5, 1)
     start = generate("geometric", 5, 1, radius=0.4, allow_disconnected=True)
@@ -274,13 +273,13 @@ def test_counters_are_sums_over_the_events_before(longest, monkeypatch):
         list(range(first, min(first + longest, 30))) for first in range(0, 30, longest)
     ]
     for r, mine in enumerate(looks):
-        v, v_hat = (np.concatenate([getattr(block.events[r], what) for block in blocks]) for what in ("v", "v_hat"))
+        v, v_hat = (np.concatenate([getattr(block.events(r), what) for block in blocks]) for what in ("v", "v_hat"))
         (block,) = Stack([runs[r]]).blocks(30, 30)
         for look in mine[1:]:
             assert look.counters.sgd_steps == v[: look.iteration].sum()
             assert look.counters.link_uses == v_hat[: look.iteration].sum()
             for name in COLUMNS:
-                expected = getattr(block.tallies[0].delays, name)[look.iteration - 1]
+                expected = float(getattr(block.tally, name)[look.iteration - 1, 0])
                 assert getattr(look.counters, f"delay_{name}") == expected
 
 
@@ -298,7 +297,7 @@ def test_the_length_of_blocks_changes_nothing(name, longest, monkeypatch):
     ]
     how = {"iterations": 40, "every": 5, "at_delay": [10.0, 40.0]}
     whole = advance(runs, model, **how)
-    monkeypatch.setattr(loop, "_LONGEST_BLOCK", longest)
+    monkeypatch.setitem(loop._LONGEST_BLOCK, "cpu", longest)
     for one, other in zip(whole, advance(runs, model, **how), strict=True):
         assert [look.iteration for look in one] == [look.iteration for look in other]
         for a, b in zip(one, other, strict=True):
@@ -309,8 +308,8 @@ def test_the_length_of_blocks_changes_nothing(name, longest, monkeypatch):
 def test_a_stack_too_large_for_long_blocks_takes_short_ones(monkeypatch):
     model, dataset = MODELS["svm"]()
     run = make_run(data=dataset)
-    per_iteration = run.clients * 4 + run.rates.graph.links
-    monkeypatch.setattr(loop, "_WORDS_AT_ONCE", 3 * per_iteration)
+    per_iteration = run.clients * (4 + 1) + run.rates.graph.links
+    monkeypatch.setitem(loop._WORDS_AT_ONCE, "cpu", 3 * per_iteration)
     blocks = []
     advance([run], model, iterations=10, on_block=blocks.append)
     assert [len(block.k) for block in blocks] == [3, 3, 3, 1]
@@ -340,4 +339,4 @@ def test_rates_overridden_or_not_delays_use_the_rates_themselves():
     (block,) = Stack([run]).blocks(3, 3)
     rates = Rates(run.rates.graph, 4, run.rates.sgd_law, run.rates.link_law)
     per_iteration = np.mean(1 / rates.sgd(np.zeros(1, dtype=int))[0])
-    assert np.allclose(block.tallies[0].delays.processing, per_iteration * np.arange(1, 4), rtol=1e-14)
+    assert np.allclose(block.tally.processing[:, 0], per_iteration * np.arange(1, 4), rtol=1e-14)

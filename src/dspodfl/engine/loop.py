@@ -1,23 +1,24 @@
-"""The loop: one iteration of every run at a time, yielding the models wherever they are to be looked at."""
+"""The loop: all runs advance together, yielding the models wherever they are to be looked at."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.engine.mix import Mixer
-from dspodfl.engine.stack import Block, Stack, Tally
+from dspodfl.engine.advance import Advance, choose
+from dspodfl.engine.ledger import Tally
+from dspodfl.engine.stack import Block, Stack
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
 
-_WORDS_AT_ONCE = 2_000_000
-_LONGEST_BLOCK = 250
+_WORDS_AT_ONCE = {"cpu": 2_000_000, "cuda": 128_000_000}
+"""Random words drawn for a block: enough to keep the device busy, few enough to stay small beside the models."""
+_LONGEST_BLOCK = {"cpu": 250, "cuda": 1000}
+_NUMBERS_AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,35 +33,48 @@ class Counters:
     link_uses: int = 0
 
     @staticmethod
-    def after(tally: Tally, t: int) -> Counters:
-        """The counters after the t-th iteration of a block."""
-        d = tally.delays
-        return Counters(
-            delay_processing=float(d.processing[t]),
-            delay_transmission=float(d.transmission[t]),
-            delay_processing_normalized=float(d.processing_normalized[t]),
-            delay_transmission_normalized=float(d.transmission_normalized[t]),
-            sgd_steps=int(tally.sgd_steps[t]),
-            link_uses=int(tally.link_uses[t]),
+    def after(tally: Tally, t: int) -> list[Counters]:
+        """The counters of every run after the t-th iteration of a block."""
+        delays = (
+            tally.processing,
+            tally.transmission,
+            tally.processing_normalized,
+            tally.transmission_normalized,
         )
+        found = torch.stack([column[t] for column in delays]).cpu().T.tolist()
+        counts = torch.stack([tally.sgd_steps[t], tally.link_uses[t]]).cpu().T.tolist()
+        return [Counters(*d, *c) for d, c in zip(found, counts, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there."""
+    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there.
+
+    It is good until the loop goes on.
+    """
 
     iteration: int
-    theta: Tensor  # (clients, p); rows of run r are stack.rows[r]
+    packed: Tensor  # (clients, width); rows of run r are stack.rows[r]
     runs: list[int]
     counters: list[Counters]  # of the runs above
     diverged: list[bool]  # of the runs above
+    problem: Problem
+
+    @cached_property
+    def theta(self) -> Tensor:
+        """All models in the order of named_parameters. Shape: (clients, p)."""
+        return self.problem.unpack(self.packed)
+
+    def models(self, rows: slice) -> Tensor:
+        """Some models in the order of named_parameters. Shape: (rows, p)."""
+        return self.problem.unpack(self.packed[rows])
 
 
 def simulate(
     stack: Stack,
     problem: Problem,
     rule: Rule,
-    initial: Tensor,
+    initial: Tensor | Sequence[Tensor],
     *,
     iterations: int,
     every: int,
@@ -72,65 +86,74 @@ def simulate(
 
     Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
-    of every iteration; ``on_block`` sees the events. Shapes: initial (clients, p).
+    of every iteration; ``on_block`` sees the events. Shapes: initial (clients, p), or a run each (p,).
     """
-    theta = problem.pack(initial.to(problem.device, problem.dtype)).clone()
-    state = rule.init(theta)
-    mixer = Mixer(stack, problem.device, problem.dtype)
-    alive = torch.ones(stack.clients, dtype=torch.bool, device=problem.device)
+    device = problem.device.type
+    advance = choose(stack, problem, rule, _start(stack, problem, initial))
     diverged = [False] * len(stack.runs)
     everyone = list(range(len(stack.runs)))
 
     def look(iteration: int, due: list[int], counters: list[Counters]) -> Snapshot:
-        finite = torch.isfinite(theta).all(dim=1)
-        for r in due:
-            if not diverged[r] and not bool(finite[stack.rows[r]].all()):
-                diverged[r] = True
-                alive[stack.rows[r]] = False
-        return Snapshot(iteration, problem.unpack(theta), due, counters, [diverged[r] for r in due])
+        _freeze(stack, advance, due, diverged)
+        here = [counters[r] for r in due]
+        return Snapshot(iteration, advance.theta, due, here, [diverged[r] for r in due], problem)
 
     yield look(0, everyone, [Counters()] * len(everyone))
-    words = stack.clients * problem.batch_size + sum(run.rates.graph.links for run in stack.runs)
-    length = max(1, min(_LONGEST_BLOCK, _WORDS_AT_ONCE // words))
-    for block in stack.blocks(iterations, length):
+    words = stack.clients * (problem.batch_size + 1) + stack.all_links
+    length = max(1, min(_LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
+    for block in stack.blocks(iterations, length, problem.device, problem.dtype):
         if on_block:
             on_block(block)
-        mixer.load(block.active)
-        v = _stacked([e.v for e in block.events], problem)
-        lr = _stacked([np.repeat(run.learning_rate(block.k)[:, None], run.clients, 1) for run in stack.runs], problem)
-        batches = problem.batches(block.k)
+        advance.load(block)
+        start, end = int(block.k[0]), int(block.k[-1]) + 1
         due = _crossings(block, at_delay)
-        for t, k in enumerate(block.k.tolist()):
-            x, y = batches[t]
-            mix, gradient = partial(mixer.apply, t), partial(_gradient, problem, x, y)
-            new, state = rule.step(theta, mix, gradient, v[t], lr[t], state)
-            theta = torch.where(alive[:, None], new, theta) if any(diverged) else new
+        regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
+        reached = start
+        for stop in sorted({*regular, *due, end}):
+            advance.go(reached - start, stop - start)
             if tick:
-                tick(k + 1)
-            regular = (k + 1) % every == 0 or k + 1 == iterations
-            here = everyone if regular else due.get(k + 1)
+                for k in range(reached, stop):
+                    tick(k + 1)
+            reached = stop
+            here = everyone if stop in regular else due.get(stop)
             if here:
-                yield look(k + 1, here, [Counters.after(block.tallies[r], t) for r in here])
+                yield look(stop, here, Counters.after(block.tally, stop - start - 1))
 
 
-def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
-    return problem.gradient(theta, x, y, scale)
+def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -> Tensor:
+    """The packed initial models, in memory of their own."""
+    if isinstance(initial, Tensor):
+        return problem.pack(initial.to(problem.device, problem.dtype)).clone()
+    theta = torch.empty((stack.clients, problem.width), device=problem.device, dtype=problem.dtype)
+    for rows, model in zip(stack.rows, initial, strict=True):
+        theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
+    return theta
 
 
-def _stacked(runs: list[np.ndarray], problem: Problem) -> tuple[Tensor, ...]:
-    """What every client has at each iteration of a block: iterations × (clients,)."""
-    return torch.from_numpy(np.concatenate(runs, axis=1)).to(problem.device, problem.dtype).unbind()
+def _freeze(stack: Stack, advance: Advance, due: list[int], diverged: list[bool]) -> None:
+    """Freeze the runs among those looked at whose parameters are no longer all finite."""
+    theta = advance.theta
+    step = max(1, _NUMBERS_AT_ONCE[theta.device.type] // theta.shape[1])
+    finite = torch.cat([torch.isfinite(theta[n : n + step]).all(dim=1) for n in range(0, len(theta), step)])
+    if bool(finite.all()):
+        return
+    finite = finite.cpu()
+    for r in due:
+        if not diverged[r] and not bool(finite[stack.rows[r]].all()):
+            diverged[r] = True
+            advance.freeze(r)
 
 
 def _crossings(block: Block, at_delay: Sequence[float]) -> dict[int, list[int]]:
     """Iteration -> runs whose cumulative raw total delay first reaches one of the values there, in this block."""
     due: dict[int, list[int]] = {}
-    for r, tally in enumerate(block.tallies):
-        total = tally.delays.total
-        for value in at_delay:
-            t = bisect_left(total, value)
-            if t < len(total) and tally.before < value:
-                runs = due.setdefault(int(block.k[t]) + 1, [])
-                if r not in runs:
-                    runs.append(r)
+    if not at_delay:
+        return due
+    total, before = block.tally.total.T.contiguous(), block.tally.before
+    values = torch.tensor(list(at_delay), dtype=total.dtype, device=total.device)
+    places = torch.searchsorted(total, values.expand(len(total), -1).contiguous()).cpu()  # (runs, values)
+    fresh = (before[:, None] < values).cpu()
+    for r in range(len(total)):
+        for t in sorted({int(t) for t, new in zip(places[r], fresh[r], strict=True) if new and t < len(block.k)}):
+            due.setdefault(int(block.k[0]) + t + 1, []).append(r)
     return due

@@ -1,0 +1,313 @@
+"""Ways to advance a stack of models through a block of iterations; all give the same models.
+
+`Stepwise` asks the rule, iteration by iteration, with PyTorch's own operations: it works for every model, rule and
+device, and is what the others are tested against. The paper's own update has faster ways:
+
+    Compiled   linear models on the CPU    whole blocks in machine code (Numba)
+    Fused      linear models on a GPU      two passes over the models an iteration (Triton), CUDA graphs
+    Networks   other models on a GPU       gradients of the clients that step alone, one pass to mix and step, graphs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dspodfl.engine.mix import Matrices, Mixer
+from dspodfl.engine.stack import Block, Stack
+from dspodfl.kernels import compiled, linear, mixing
+from dspodfl.problem import Problem, has_bias
+from dspodfl.rule import Rule, Simultaneous
+
+GRAPHS = True
+"""Whether iterations on a GPU are captured and replayed as CUDA graphs."""
+_GRAPHED_BYTES = 2**32
+"""Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
+_BUCKETS = 32
+"""Numbers of active clients for which a graph of their own is captured; others are rounded up."""
+
+
+class Advance(Protocol):
+    """A stack of models on its way. Blocks are loaded in order, and their iterations gone through in order."""
+
+    @property
+    def theta(self) -> Tensor:
+        """The models, packed. Shape: (clients, width)."""
+        ...
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        ...
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        ...
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        ...
+
+
+def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor) -> Advance:
+    """The fastest way that there is for a rule, a model and a device. ``theta`` is used up."""
+    fp32 = problem.dtype == torch.float32
+    if isinstance(rule, Simultaneous):
+        outputs, batch = problem.model.outputs, problem.batch_size
+        if problem.model.is_linear and problem.device.type == "cpu":
+            if problem.compute == problem.dtype and compiled.available():
+                return Compiled(stack, problem, theta)
+        elif problem.model.is_linear and linear.available(problem.device, problem.dtype, outputs, batch):
+            return Fused(stack, problem, theta)
+        elif not problem.model.is_linear and fp32 and mixing.available(problem.device, problem.dtype):
+            return Networks(stack, problem, theta)
+    return Stepwise(stack, problem, rule, theta)
+
+
+class Stepwise:
+    """One iteration at a time, as the rule says it."""
+
+    def __init__(self, stack: Stack, problem: Problem, rule: Rule, theta: Tensor) -> None:
+        self.theta, self._rule, self._problem, self._stack = theta, rule, problem, stack
+        self._state: Any = rule.init(theta)
+        self._mixer = Mixer(stack, problem.device, problem.dtype)
+        self._alive: Tensor | None = None
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._mixer.load(block.active)
+        self._v = block.v.to(self._problem.dtype).unbind()
+        self._lr = block.lr.unbind()
+        self._batches = self._problem.batches(block.k)
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        for t in range(first, last):
+            x, y = self._batches[t]
+            mix, gradient = partial(self._mixer.apply, t), partial(_gradient, self._problem, x, y)
+            new, self._state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self._state)
+            self.theta = new if self._alive is None else torch.where(self._alive[:, None], new, self.theta)
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        if self._alive is None:
+            self._alive = torch.ones(len(self.theta), dtype=torch.bool, device=self.theta.device)
+        self._alive[self._stack.rows[run]] = False
+
+
+def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
+    return problem.gradient(theta, x, y, scale)
+
+
+class Compiled:
+    """Linear models on the CPU: a run's models stay in a core's cache for a whole block."""
+
+    def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
+        self.theta, self._problem = theta.contiguous(), problem
+        self._other = torch.empty_like(self.theta)
+        self._neighbours = stack.neighbours
+        self._first = torch.tensor([0, *(rows.stop for rows in stack.rows)]).numpy()
+        self._alive = torch.ones(len(stack.runs), dtype=torch.bool).numpy()
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._rows = self._problem.draws(block.k).numpy()
+        self._step, self._active = block.step.numpy(), block.active.contiguous().numpy()
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        problem, links = self._problem, self._neighbours
+        compiled.advance(
+            theta=self.theta.numpy(),
+            other=self._other.numpy(),
+            x=problem.x.numpy(),
+            scale=problem.scale,
+            shift=problem.shift,
+            y=problem.y.numpy(),
+            rows=self._rows[first:last],
+            batch_of=problem.batch_of.numpy(),
+            step=self._step[first:last],
+            ptr=links.ptr,
+            col=links.col,
+            link=links.link,
+            active=self._active[first:last],
+            first=self._first,
+            alive=self._alive,
+            loss=problem.model.loss,
+            bias=has_bias(problem.model),
+            l2=problem.model.l2,
+            threads=torch.get_num_threads(),
+        )
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        self._alive[run] = False
+
+
+class _OnGpu:
+    """What ways on a GPU share: two buffers of models, events in fixed places, and iterations that become graphs.
+
+    ``at`` is the number of the iteration in the block, on the device: an iteration reads it, and adds one.
+    """
+
+    def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
+        self.stack, self.problem = stack, problem
+        self._models = [theta.contiguous(), torch.empty_like(theta)]
+        self._turn = 0
+        self._at = torch.zeros(1, dtype=torch.int64, device=theta.device)
+        self._frozen: list[int] = []
+        self._places: dict[str, Tensor] = {}
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+        self._pool: Any = None
+        self._graphed = GRAPHS and theta.nbytes <= _GRAPHED_BYTES
+
+    @property
+    def theta(self) -> Tensor:
+        """The models, packed. Shape: (clients, width)."""
+        return self._models[self._turn]
+
+    def _put(self, name: str, values: Tensor) -> None:
+        """Keep what a block brings where graphs look for it; blocks never get longer."""
+        if name not in self._places:
+            self._places[name] = values.contiguous().clone()
+        else:
+            self._places[name][: len(values)].copy_(values)
+
+    def _load(self, block: Block) -> None:
+        self._at.zero_()
+        self._put("rows", self.problem.draws(block.k))
+        self._put("step", block.step)
+        self._put("active", block.active)
+        for run in self._frozen:
+            self._still(run)
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        self._frozen.append(run)
+        self._still(run)
+
+    def _still(self, run: int) -> None:
+        self._places["step"][:, self.stack.rows[run]] = 0
+        self._places["active"][:, self.stack.links[run]] = 0
+
+    def _iterate(self, key: Hashable, work: Callable[[Tensor, Tensor], None]) -> None:
+        """One iteration: as it is the first time (kernels are compiled then), captured the second, replayed after."""
+        key = (key, self._turn)
+        here, there = self._models[self._turn], self._models[1 - self._turn]
+        if not self._graphed or key not in self._graphs:
+            work(here, there)
+            self._at += 1
+            self._graphs[key] = None
+        else:
+            graph = self._graphs[key]
+            if graph is None:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=self._pool):
+                    work(here, there)
+                    self._at += 1
+                self._graphs[key] = graph
+                self._pool = self._pool or graph.pool()
+            graph.replay()
+        self._turn = 1 - self._turn
+
+
+class _Mixed(_OnGpu):
+    """Where mixing and stepping are one pass: by whole runs where all are small and of one size, else row by row."""
+
+    def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
+        super().__init__(stack, problem, theta)
+        sizes = {run.clients for run in stack.runs}
+        self._small = max(sizes) if len(sizes) == 1 and max(sizes) <= mixing.SMALL else 0
+        self._links = mixing.Links.of(stack.neighbours, theta.device)
+        self._matrices = Matrices(stack, theta.device)
+
+    def _load(self, block: Block) -> None:
+        super()._load(block)
+        if self._small:
+            self._put("p", self._matrices(block.active))
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        super().freeze(run)
+        self._small = 0  # products of whole matrices would multiply what is not finite by 0
+        self._graphs.clear()
+
+    def _mix(self, here: Tensor, there: Tensor, *gradient: Tensor) -> None:
+        """There = PΘ − diag(step) G; without a gradient, its part is there already."""
+        events = self._places
+        if self._small:
+            mixing.step_runs(here, there, events["p"], self._at, events["step"], *gradient)
+        else:
+            mixing.step_rows(here, there, self._links, events["active"], self._at, events["step"], *gradient)
+
+
+class Fused(_Mixed):
+    """Linear models on a GPU: steps, then mixing, in two kernels."""
+
+    def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
+        super().__init__(stack, problem, theta)
+        model = problem.model
+        self._steps = linear.Steps(
+            problem.x,
+            problem.y,
+            problem.scale,
+            problem.shift,
+            problem.batch_of,
+            model.outputs,
+            problem.stride,
+            has_bias(model),
+            model.loss,
+            model.l2,
+            problem.precision,
+        )
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._load(block)
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        for _ in range(first, last):
+            self._iterate(None, self._work)
+
+    def _work(self, here: Tensor, there: Tensor) -> None:
+        self._steps.move(here, there, self._places["rows"], self._places["step"], self._at)
+        self._mix(here, there)
+
+
+class Networks(_Mixed):
+    """Any model on a GPU: gradients of the clients that take a step alone, then mixing and stepping in one pass."""
+
+    def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
+        super().__init__(stack, problem, theta)
+        self._gradient = torch.empty_like(theta)
+        self._grain = max(1, stack.clients // _BUCKETS)
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._load(block)
+        order = torch.argsort(block.v, dim=1, descending=True, stable=True)  # who takes a step, then the others
+        slot = torch.empty_like(order)
+        slot.scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+        self._put("order", order)
+        self._put("slot", slot)
+        self._counts = block.v.sum(dim=1).tolist()
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        for t in range(first, last):
+            active = -(-self._counts[t] // self._grain) * self._grain
+            active = min(active, self.stack.clients)
+            self._iterate(active, partial(self._work, active))
+
+    def _work(self, active: int, here: Tensor, there: Tensor) -> None:
+        events, problem = self._places, self.problem
+        if active:
+            who = events["order"].index_select(0, self._at)[0, :active]
+            drawn = events["rows"].index_select(0, self._at)[0]
+            rows = drawn.index_select(0, problem.batch_of.index_select(0, who))
+            problem.gradients(here, who, rows, self._gradient[:active])
+        self._mix(here, there, self._gradient, events["slot"])

@@ -1,0 +1,157 @@
+"""Counts and delays of all runs of a stack at once, on the device where the events are.
+
+The numbers are those of `dspodfl.delay.Meter`, to the last bit: the same additions in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.delay import CHUNK, costs
+from dspodfl.kernels import sums
+
+if TYPE_CHECKING:
+    from dspodfl.engine.stack import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Cumulative counts and delays after each iteration of a block, shape (iterations, runs) each, on the device."""
+
+    processing: Tensor
+    transmission: Tensor
+    processing_normalized: Tensor
+    transmission_normalized: Tensor
+    sgd_steps: Tensor
+    link_uses: Tensor
+    before: Tensor  # (runs,) cumulative raw total delay before the block
+
+    @property
+    def total(self) -> Tensor:
+        """Raw processing plus transmission."""
+        return self.processing + self.transmission
+
+
+class Ledger:
+    """Adds up what the events of a stack cost, block by block."""
+
+    def __init__(self, runs: Sequence[Run], device: torch.device) -> None:
+        self.runs, self.device = list(runs), device
+        self._client = _Account([run.clients for run in runs], device)
+        self._link = _Account([run.rates.graph.links for run in runs], device)
+        self._fixed = all(run.rates.fixed and not run.wiring.topology.moving for run in runs)
+        self._costs: _Costs | None = None
+
+    def add(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tally:
+        """The cumulative counts and delays after each of the iterations k."""
+        found = self._costs or self._at(k)
+        if self._fixed:
+            self._costs = found
+        before = self._client.total + self._link.total
+        processing, normalized, steps = self._client.add(v, found.client, found.client)
+        transmission, transmitted, uses = self._link.add(v_hat, found.link, found.everything)
+        return Tally(processing, transmission, normalized, transmitted, steps, uses, before)
+
+    def _at(self, k: np.ndarray) -> _Costs:
+        parts = []
+        for run in self.runs:
+            present, _, degree = run.wiring.at(k)
+            edges = run.rates.graph.edges
+            cost, link_cost = costs(edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
+            moving = present if run.wiring.topology.moving else None
+            parts.append((cost, link_cost, link_cost if moving is None else np.where(moving, link_cost, 0.0)))
+        length = max(len(array) for part in parts for array in part)
+        joined = (
+            np.concatenate([np.broadcast_to(part[n], (length, part[n].shape[1])) for part in parts], axis=1)
+            for n in range(3)
+        )
+        client, link, everything = (torch.from_numpy(array).to(self.device) for array in joined)
+        return _Costs(client, link, everything)
+
+
+@dataclass(frozen=True, eq=False)
+class _Costs:
+    """What a step and a link use cost, and a link use where its link exists. Shapes: (iterations or 1, entities)."""
+
+    client: Tensor
+    link: Tensor
+    everything: Tensor
+
+
+class _Account:
+    """Delays of the clients, or of the links, of every run."""
+
+    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+        self.runs, count, widest = len(sizes), sum(sizes), max(sizes)
+        even = len(set(sizes)) == 1
+        place = np.full((self.runs, widest), count)
+        for r, (size, end) in enumerate(zip(sizes, np.cumsum(sizes).tolist(), strict=True)):
+            place[r, :size] = np.arange(end - size, end)
+        self._place = None if even else torch.from_numpy(place).to(device)
+        self._spent = torch.zeros(count, dtype=torch.float64, device=device)
+        self._normalized = torch.zeros(self.runs, dtype=torch.float64, device=device)
+        self._fired = torch.zeros(self.runs, dtype=torch.int64, device=device)
+        self.total = torch.zeros(self.runs, dtype=torch.float64, device=device)
+
+    def add(self, fired: Tensor, cost: Tensor, everything: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Raw and normalized delays and counts. Shapes: fired (iterations, entities) -> (iterations, runs) each."""
+        spent = torch.where(fired, cost, 0.0)
+        each = running(self._spent, spent)
+        raw = self._by_run(each)
+        top, bottom = self._by_run(spent), self._by_run(everything)
+        ratio = torch.where(bottom > 0, top / torch.where(bottom > 0, bottom, 1.0), 0.0)
+        normalized = running(self._normalized, ratio)
+        counts = torch.cumsum(self._split(fired).sum(dim=-1), dim=0) + self._fired
+        # Copies: a view of one row would keep the whole block.
+        self._spent, self._normalized = each[-1].clone(), normalized[-1].clone()
+        self._fired, self.total = counts[-1].clone(), raw[-1].clone()
+        return raw, normalized, counts
+
+    def _split(self, values: Tensor) -> Tensor:
+        """Shapes: (iterations, entities) -> (iterations, runs, entities of the largest run)."""
+        if self._place is None:
+            return values.view(len(values), self.runs, -1)
+        return torch.nn.functional.pad(values, (0, 1))[:, self._place]
+
+    def _by_run(self, values: Tensor) -> Tensor:
+        return in_order(self._split(values))
+
+
+def in_order(values: Tensor) -> Tensor:
+    """Sums over the last axis with the additions of `dspodfl.delay.in_order`. Shapes: (..., entities) -> (...)."""
+    while values.shape[-1] > CHUNK:
+        short = -values.shape[-1] % CHUNK
+        values = _fold(torch.nn.functional.pad(values, (0, short)).unflatten(-1, (-1, CHUNK)))
+    return _fold(values)
+
+
+def _fold(values: Tensor) -> Tensor:
+    """One number after the other. A device's own cumulative sums are in no such order."""
+    if values.shape[-1] == 0:
+        return values.new_zeros(values.shape[:-1])
+    if values.device.type == "cpu":
+        return torch.cumsum(values, dim=-1)[..., -1]
+    if sums.available(values.device):
+        return sums.fold(values)
+    out = values[..., 0].clone()
+    for n in range(1, values.shape[-1]):
+        out += values[..., n]
+    return out
+
+
+def running(carry: Tensor, values: Tensor) -> Tensor:
+    """Carry + the sum of the first, the first two, … rows, one after the other. Shapes: (n,), (T, n) -> (T, n)."""
+    if values.device.type == "cpu":
+        return torch.cumsum(torch.cat([carry[None], values]), dim=0)[1:]
+    if sums.available(values.device):
+        return sums.running(carry, values)
+    out = torch.empty_like(values)
+    for t in range(len(values)):
+        carry = torch.add(carry, values[t], out=out[t])
+    return out

@@ -1,0 +1,1 @@
+"""The inner loops, written for the processor."""

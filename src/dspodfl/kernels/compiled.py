@@ -1,0 +1,174 @@
+"""Many iterations of many runs of linear models at once, on the cores of the processor, in code compiled by Numba.
+
+    θ_n ← (1 − Σ_j w_nj) θ_n + Σ_j w_nj θ_j − α v ∇F_n(θ_n)
+
+Numba is optional: `available` says whether it is there, and nothing here imports it before the first `advance`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+_LINE = 64
+_CACHED = 8_000_000
+"""Bytes of the models of one run that are near the processor while it iterates; models of more are far away."""
+_WINDOW = 200
+"""Clients within which a model that has been read is taken to be still near."""
+
+
+@cache
+def available() -> bool:
+    """Whether Numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def advance(
+    theta: Array,
+    other: Array,
+    x: Array,
+    scale: float,
+    shift: float,
+    y: Array,
+    rows: Array,
+    batch_of: Array,
+    step: Array,
+    ptr: Array,
+    col: Array,
+    link: Array,
+    active: Array,
+    first: Array,
+    alive: Array,
+    loss: str,
+    bias: bool,
+    l2: float,
+    threads: int,
+) -> None:
+    """Advance the models of all runs that are alive, in place, by as many iterations as `rows` has.
+
+    The numbers of a client depend on its own run alone: not on the threads, not on the other runs, not on how the
+    iterations are cut into calls.
+
+    Args:
+        theta: The models (clients, classes · features), float32 or float64; features include the constant 1.
+        other: Room for as many models; what it holds before and after has no meaning.
+        x: Samples as stored (samples, inputs), uint8 or float32.
+        scale: An input is x · scale + shift, in float32 ...
+        shift: ... each of the two operations rounded.
+        y: Labels, int64, or targets, float32.
+        rows: The samples of each minibatch (iterations, columns, batch), int32 or int64.
+        batch_of: Which column of `rows` each client uses.
+        step: α v of each client at each iteration (iterations, clients); at 0 the client's samples are not read.
+        ptr: The neighbours of client n are col[ptr[n] : ptr[n + 1]].
+        col: See `ptr`.
+        link: The number of the link to each of them.
+        active: Weight of each link at each iteration (iterations, links); at 0 the neighbour is not read.
+        first: The clients of run r are first[r] to first[r + 1] − 1.
+        alive: Which runs advance.
+        loss: The loss; "squared_error" means one output.
+        bias: Whether the last feature is the constant 1, which `x` does not hold.
+        l2: Adds l2 · θ to the gradients.
+        threads: How many threads share the work.
+    """
+    for array in (theta, other, x, y, rows, step, active):
+        if not array.flags.c_contiguous:
+            raise ValueError("advance needs C-contiguous arrays")
+    ptr, col, link, first, batch_of = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, link, first, batch_of))
+    runs = np.flatnonzero(alive)
+    clients = np.flatnonzero(np.repeat(alive, np.diff(first)))
+    if not clients.size or not rows.shape[0]:
+        return
+    sizes = np.diff(first)[runs]
+    threads = min(threads, clients.size)
+    far = bool(sizes.max() * theta.shape[1] * theta.itemsize > _CACHED)
+    bounds = np.arange(threads + 1) * clients.size // threads
+    if far:
+        clients = clients[_near_each_other(ptr, col, clients)]
+        bounds[1:] = clients.size
+    whole_runs = runs[np.argsort(-sizes, kind="stable")] if runs.size >= threads and not far else runs[:0]
+
+    from dspodfl.kernels import _linear
+
+    features = x.shape[1] + bias
+    batch = -(-rows.shape[2] // _linear.SAMPLES) * _linear.SAMPLES
+    # room for the neighbours of one client or, with itself, of each client of a run
+    links = int(np.diff(ptr[first] + first).max()) if whole_runs.size else int(np.diff(ptr).max())
+    counters = _zeros((threads + 1, 2 * _LINE // 8), np.int64)
+
+    # both of fixed types, one of them empty: the code is compiled once for either
+    labels = np.ascontiguousarray(y if loss != "squared_error" else y[:0], np.int64)
+    targets = np.ascontiguousarray(y if loss == "squared_error" else y[:0], np.float32)
+
+    def part(me: int) -> None:
+        # an odd number of lines per row: rows then fall on different sets of the cache
+        xs = _zeros((batch, (-(-features * theta.itemsize // _LINE) | 1) * _LINE // theta.itemsize), theta.dtype)
+        if bias:
+            xs[:, features - 1] = 1
+        scratch = (
+            xs,
+            _zeros((theta.shape[1] // features, batch), theta.dtype),
+            np.empty(links, np.int64),
+            np.empty(links, theta.dtype),
+            np.empty(sizes.max() + 1, np.int64),
+            np.empty(links + 2, np.int64),
+        )
+        numbers = (_linear.LOSSES.index(loss), theta.dtype.type(l2), far)
+        data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
+        order = (first, whole_runs, clients, bounds, _linear.GROUP if far else 1, counters, me)
+        args = (*data, ptr, col, link, active, *numbers, *scratch, *order)
+        try:
+            _linear.work(*args)
+        except OSError:  # the compiled code could not be kept; it is there, and nothing has been run
+            _linear.work(*args)
+
+    helpers = [_pool().submit(part, me) for me in range(1, threads)]
+    part(0)
+    for helper in helpers:
+        if not helper.cancel():
+            helper.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), "dspodfl")
+
+
+def _zeros(shape: tuple[int, int], dtype: Any) -> Array:
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _near_each_other(ptr: Array, col: Array, clients: Array) -> Array:
+    """An order of the clients in which many neighbours come soon after each other, while their models are near."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import depth_first_order, reverse_cuthill_mckee
+
+    count = ptr.size - 1
+    # one more node, with a way to each client, from which the search reaches them all
+    ends = np.append(ptr, ptr[-1] + count).astype(np.int32)
+    ways = np.append(col, np.arange(count)).astype(np.int32)
+    graph = csr_array((np.ones(ways.size), ways, ends), shape=(count + 1, count + 1))
+    depth = depth_first_order(graph, count, directed=True, return_predecessors=False)[1:]
+    breadth = reverse_cuthill_mckee(graph[:count, :count], symmetric_mode=True)
+    of = np.repeat(np.arange(count), np.diff(ptr))
+    best, most = np.arange(clients.size), -1
+    place = np.full(count, -1)
+    place[clients] = best
+    for order in (np.arange(count), breadth, depth):
+        order = place[order]
+        order = order[order >= 0]
+        spot = np.full(count, np.iinfo(np.int64).max // 2)
+        spot[clients[order]] = np.arange(order.size)
+        near = int((np.abs(spot[of] - spot[col]) <= _WINDOW).sum())
+        if near > most:
+            best, most = order, near
+    return best

@@ -1,0 +1,119 @@
+"""The ways to advance a stack on the CPU: compiled code and PyTorch's own operations, the same models."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from tests.worlds import ALGORITHMS, MODELS, advance, erdos_renyi, make_run, scattered
+
+from dspodfl.data.dataset import Dataset
+from dspodfl.engine import Stack
+from dspodfl.engine import advance as ways
+from dspodfl.graph import generate
+from dspodfl.kernels import compiled
+from dspodfl.learning_rate import Constant, Diminishing
+from dspodfl.problem import Problem
+from dspodfl.rule import RULES
+from dspodfl.topology import Flicker, Waypoint
+
+LINEAR = ["svm", "logistic", "linear"]
+
+
+def five_runs(dataset, **more):
+    return [make_run(algorithm, seed, data=dataset, **more) for seed, algorithm in enumerate(ALGORITHMS)]
+
+
+def chosen(name, rule="simultaneous", **more):
+    model, dataset = MODELS[name]()
+    stack = Stack(five_runs(dataset))
+    problem = Problem(model, [(run.seed, run.data) for run in stack.runs], batch_size=4, **more)
+    return ways.choose(stack, problem, RULES[rule], problem.pack(scattered(model, stack.clients).to(problem.dtype)))
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Without a compiler."""
+    return lambda: monkeypatch.setattr(compiled, "available", lambda: False)
+
+
+@pytest.mark.skipif(not compiled.available(), reason="needs Numba")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("order", RULES)
+def test_the_paper_s_update_of_linear_models_is_compiled_and_everything_else_is_not(name, order):
+    expected = ways.Compiled if name in LINEAR and order == "simultaneous" else ways.Stepwise
+    assert type(chosen(name, order)) is expected
+
+
+def test_without_a_compiler_everything_goes_the_plain_way(plain):
+    plain()
+    assert type(chosen("svm")) is ways.Stepwise
+
+
+def test_gradients_in_another_precision_than_the_models_go_the_plain_way():
+    assert type(chosen("svm", compute=torch.bfloat16)) is ways.Stepwise
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("name", LINEAR)
+def test_compiled_is_plain(name, dtype, close, plain):
+    model, dataset = MODELS[name]()
+    start = generate("geometric", 6, 1, radius=0.45, allow_disconnected=True)
+    runs = [
+        *five_runs(dataset),
+        make_run("dspodfl", 6, n=1, data=dataset),
+        make_run("dgd", 7, data=dataset, topology=Flicker(erdos_renyi(5, 1), 7, 0.5)),
+        make_run("rg", 8, data=dataset, topology=Waypoint(start, 8, 0.45, 60, (0.02, 0.1))),
+        make_run("sporadic_sgd", 9, data=dataset, refresh=9, learning_rate=Diminishing(0.3, 10.0)),
+    ]
+    fast = advance(runs, model, iterations=60, every=13, dtype=dtype, at_delay=[20.0])
+    plain()
+    slow = advance(runs, model, iterations=60, every=13, dtype=dtype, at_delay=[20.0])
+    for one, other in zip(fast, slow, strict=True):
+        assert [look.iteration for look in one] == [look.iteration for look in other]
+        for a, b in zip(one, other, strict=True):
+            assert torch.allclose(a.theta, b.theta, rtol=0, atol=close)
+            assert asdict(a.counters) == asdict(b.counters)
+
+
+@pytest.mark.skipif(not compiled.available(), reason="needs Numba")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_compiled_models_do_not_depend_on_threads_or_company_to_the_last_bit(threads, monkeypatch):
+    model, dataset = MODELS["svm"]()
+    runs = five_runs(dataset)
+    together = advance(runs, model, iterations=40, dtype=torch.float32)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    for run, looks in zip(runs, together, strict=True):
+        (alone,) = advance([run], model, iterations=40, every=7, dtype=torch.float32)
+        assert torch.equal(alone[-1].theta, looks[-1].theta)
+
+
+def test_bytes_are_normalized_where_they_are_used(plain):
+    """Stored bytes give the models that their normalized floats give."""
+    model = MODELS["svm"]()[0]
+    random = np.random.default_rng(0)
+    raw, test = (random.integers(0, 256, (count, 6), dtype=np.uint8) for count in (60, 25))
+    y, y_test = np.arange(60) % 3, np.arange(25) % 3
+    stored = Dataset("bytes", raw, y, test, y_test, 3, scale=2 / 255, shift=-1.0)
+    floats = Dataset("floats", stored.normalized(raw), y, stored.normalized(test), y_test, 3)
+    for _ in range(2):
+        one, other = (
+            advance([make_run(data=data)], model, iterations=40, dtype=torch.float64)[0][-1].theta
+            for data in (stored, floats)
+        )
+        assert torch.equal(one, other)
+        plain()
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_a_frozen_run_stays_as_it_is_by_every_way(compiler, plain):
+    if not compiler:
+        plain()
+    model, dataset = MODELS["linear"]()
+    runs = five_runs(dataset)
+    runs[2] = replace(runs[2], learning_rate=Constant(1e200))
+    looks = advance(runs, model, iterations=60, every=10)
+    first = next(n for n, look in enumerate(looks[2]) if look.diverged)
+    for look in looks[2][first:]:
+        assert torch.equal(look.theta.nan_to_num(), looks[2][first].theta.nan_to_num())
+    assert all(not look.diverged for r in (0, 1, 3, 4) for look in looks[r])
