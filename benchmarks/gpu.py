@@ -23,7 +23,7 @@ from benchmarks.loops import CarefulLoop, ResearchLoop, VmapLoop
 from benchmarks.machine import products, release, wait
 from benchmarks.rows import BATCH, Bench, Row, starts
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
-from benchmarks.worlds import geometric, images, make_run, shared, torus
+from benchmarks.worlds import SAMPLES, geometric, images, make_run, shared, torus
 from dspodfl import Config
 from dspodfl.config.build import Own, build
 from dspodfl.data import Dataset, Federation, partitions
@@ -35,6 +35,8 @@ from dspodfl.schedule import SCHEDULES
 from dspodfl.study import Study, measure
 
 _GIB = 2**30
+_BLOCK = 200
+"""Iterations of networks drawn at once, so that a turn, which is whole blocks, takes a part of a second."""
 NAMES = ("study", "one", "networks", "sporadic", "million", "clients")
 
 
@@ -53,7 +55,7 @@ def groups(bench: Bench, quick: bool) -> dict[str, Group]:
         "networks": lambda: networks(bench, *colour()),
         "sporadic": lambda: sporadic_networks(bench, *colour(), draws=5 if quick else 20),
         "million": lambda: very_many(bench, images("fmnist"), side),
-        "clients": lambda: against_clients(bench, images("fmnist"), counts, looped=100 if quick else 1_000),
+        "clients": lambda: against_clients(bench, images("fmnist"), counts, looped=100),
     }
 
 
@@ -151,7 +153,7 @@ def networks(
         for precision in (bench.precision, "bf16") if cuda else (bench.precision,):
             say(f"{model.name}: one DGD iteration of {clients} clients in {precision}")
             problem = bench.problem(model, stack, batch_size, precision)
-            engines[precision] = Steady(stack, problem, start, bench.seconds, count)
+            engines[precision] = Steady(stack, problem, start, bench.seconds, count, longest=_BLOCK)
         say(f"{model.name}: the loops")
         kinds = {"careful": CarefulLoop, "research": ResearchLoop, "vmap": VmapLoop}
         loops = {name: kind(model, run, batch_size, bench.device) for name, kind in kinds.items()}
@@ -201,11 +203,11 @@ def sporadic_networks(
     ours, base, shares, load, steps = [], [], [], NOTHING, 0.0
     diverged = False
     with products(bench.precision):
-        every = Steady(dgd, problem, start, bench.seconds, count)
+        every = Steady(dgd, problem, start, bench.seconds, count, longest=_BLOCK)
         for draw in range(draws):
             say(f"{model.name}: one DSpodFL iteration, draw {draw + 1} of {draws}")
             run = make_run("dspodfl", graph, data, rates_seed=draw, beta=beta)
-            some = Steady(Stack([run]), problem, start, bench.seconds, every.count)
+            some = Steady(Stack([run]), problem, start, bench.seconds, every.count, longest=_BLOCK)
             found, full = (statistics.median(times) for times in in_turns([some, every], 1))
             ours.append(found)
             base.append(full)
@@ -230,7 +232,7 @@ def sporadic_networks(
 # --- very many clients ----------------------------------------------------------------------------------------
 
 
-def very_many(bench: Bench, dataset: Dataset, side: int, degree: float = 10, samples: int = 64) -> Iterator[Row]:
+def very_many(bench: Bench, dataset: Dataset, side: int, degree: float = 10, samples: int = SAMPLES) -> Iterator[Row]:
     """One DSpodFL run of side² clients, on a torus and on a geometric graph; set-up is timed apart."""
     model = build_model("svm", dataset.input_shape, dataset.outputs)
     clients = side * side

@@ -64,7 +64,9 @@ class Steady:
         seconds: float,
         count: int | None = None,
         rule: Rule = RULES["simultaneous"],
+        longest: int | None = None,
     ) -> None:
+        self._longest = longest
         self.device = problem.device
         self._stack, self._problem, self._initial, self._rule = stack, problem, initial, rule
         self.count = count or self._counted(seconds)
@@ -99,6 +101,7 @@ class Steady:
             every=every,
             tick=tick,
             on_block=on_block,
+            longest=self._longest,
         )
 
     def _counted(self, seconds: float) -> int:

@@ -19,10 +19,11 @@ from dspodfl.topology import Static, Wiring
 
 SHAPES = {"fmnist": ((1, 28, 28), 60_000, 10_000), "cifar10": ((3, 32, 32), 50_000, 10_000)}
 """Name -> (shape of a sample, training samples, test samples)."""
-SAMPLES = 64
+SAMPLES = 32
 """What each of very many clients holds."""
 
 
+@cache
 @cache
 def images(name: str, stand_in: str = "random") -> Dataset:
     """A named dataset; where it is not on this machine, fmnist-mini (``mini``) or random bytes of its shape."""

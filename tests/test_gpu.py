@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 EXACT = ["iteration", "sgd_steps", "link_uses", "bytes"]
-CLOSE = {"fp32": 2e-5, "tf32": 1e-2, "bf16": 5e-2}
+CLOSE = {"fp32": 2e-5, "tf32": 3e-2, "bf16": 5e-2}
 """How far models may be from those of the plain way after a few steps, by the precision of the products."""
 PRECISION = {
     "fp32": {},

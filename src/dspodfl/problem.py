@@ -8,7 +8,7 @@ not depend on the algorithm, so comparisons are paired.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -159,7 +159,7 @@ class Problem:
         x = x.float()
         if (self.scale, self.shift) != (1.0, 0.0):
             x = x.mul_(self.scale).add_(self.shift)
-        return x.to(self.compute)
+        return x if self.stacked is not None else x.to(self.compute)
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The inputs of some training samples. Shapes: (...) -> (..., *input_shape), or (..., stride) if linear."""
@@ -224,7 +224,7 @@ class Problem:
             return linear_gradient(self.model, packed, x, y, self._share, scale)
         if self.stacked is not None:
             out = torch.empty_like(packed)
-            self.stacked.gradient(packed, x.float(), y, out)
+            self.stacked.gradient(packed, x, y, out)
             return out if scale is None else out.mul_(scale[:, None])
         point, x = packed.to(self.compute), x.to(self.compute)
         if self.model.is_linear:
@@ -237,16 +237,21 @@ class Problem:
         out = out.to(self.dtype)
         return out if scale is None else out.mul_(scale[:, None])
 
-    def gradients(self, packed: Tensor, who: Tensor, rows: Tensor, out: Tensor) -> None:
+    def gradients(
+        self, packed: Tensor, who: Tensor, rows: Tensor, out: Tensor, ready: Callable[[int, int], None] | None = None
+    ) -> None:
         """Minibatch gradients of some clients of a network, at once.
 
+        ``ready(start, stop)`` is called as soon as these columns of ``out`` are on their way.
         Shapes: packed (clients, width), who (some,), rows (some, B) their samples, out (some, width).
         """
         x, y = self.inputs(rows), self.targets(rows)
         if self.stacked is not None:
-            self.stacked.gradient(packed, x.float(), y, out, who)
-        else:
-            out.copy_(self.gradient(packed.index_select(0, who), x, y))
+            self.stacked.gradient(packed, x, y, out, who, ready)
+            return
+        out.copy_(self.gradient(packed.index_select(0, who), x, y))
+        if ready is not None:
+            ready(0, self.width)
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
         """Models of one run on its whole test set. Shapes: theta (models, p) -> (models,) each."""

@@ -163,6 +163,7 @@ class _OnGpu:
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self._pool: Any = None
         self._graphed = GRAPHS and theta.nbytes <= _GRAPHED_BYTES
+        self._first = torch.cuda.Stream(theta.device, priority=-1)  # what runs beside it takes the room it leaves
 
     @property
     def theta(self) -> Tensor:
@@ -205,7 +206,7 @@ class _OnGpu:
             graph = self._graphs[key]
             if graph is None:
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=self._pool):
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._first):
                     work(here, there)
                     self._at += 1
                 self._graphs[key] = graph
@@ -235,13 +236,12 @@ class _Mixed(_OnGpu):
         self._small = 0  # products of whole matrices would multiply what is not finite by 0
         self._graphs.clear()
 
-    def _mix(self, here: Tensor, there: Tensor, *gradient: Tensor) -> None:
-        """There = PΘ − diag(step) G; without a gradient, its part is there already."""
-        events = self._places
+    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None) -> None:
+        """PΘ, added to the steps that are there already, if there are any."""
         if self._small:
-            mixing.step_runs(here, there, events["p"], self._at, events["step"], *gradient)
+            mixing.mix_runs(here, there, self._places["p"], self._at, step)
         else:
-            mixing.step_rows(here, there, self._links, events["active"], self._at, events["step"], *gradient)
+            mixing.mix_rows(here, there, self._links, self._places["active"], self._at, step)
 
 
 class Fused(_Mixed):
@@ -275,25 +275,23 @@ class Fused(_Mixed):
 
     def _work(self, here: Tensor, there: Tensor) -> None:
         self._steps.move(here, there, self._places["rows"], self._places["step"], self._at)
-        self._mix(here, there)
+        self._mix(here, there, self._places["step"])
 
 
 class Networks(_Mixed):
-    """Any model on a GPU: gradients of the clients that take a step alone, then mixing and stepping in one pass."""
+    """Any model on a GPU: gradients of the clients that take a step alone; beside them mixing and each layer's step."""
 
     def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
         super().__init__(stack, problem, theta)
         self._gradient = torch.empty_like(theta)
         self._grain = max(1, stack.clients // _BUCKETS)
+        self._side = torch.cuda.Stream(theta.device)
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
         self._load(block)
         order = torch.argsort(block.v, dim=1, descending=True, stable=True)  # who takes a step, then the others
-        slot = torch.empty_like(order)
-        slot.scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
         self._put("order", order)
-        self._put("slot", slot)
         self._counts = block.v.sum(dim=1).tolist()
 
     def go(self, first: int, last: int) -> None:
@@ -304,10 +302,22 @@ class Networks(_Mixed):
             self._iterate(active, partial(self._work, active))
 
     def _work(self, active: int, here: Tensor, there: Tensor) -> None:
-        events, problem = self._places, self.problem
-        if active:
-            who = events["order"].index_select(0, self._at)[0, :active]
-            drawn = events["rows"].index_select(0, self._at)[0]
-            rows = drawn.index_select(0, problem.batch_of.index_select(0, who))
-            problem.gradients(here, who, rows, self._gradient[:active])
-        self._mix(here, there, self._gradient, events["slot"])
+        events, problem, main = self._places, self.problem, torch.cuda.current_stream(here.device)
+        if not active:
+            self._mix(here, there)
+            return
+        self._side.wait_stream(main)
+        with torch.cuda.stream(self._side):  # mixing waits for memory, gradients for arithmetic
+            self._mix(here, there)
+        who = events["order"].index_select(0, self._at)[0, :active]
+        drawn = events["rows"].index_select(0, self._at)[0]
+        rows = drawn.index_select(0, problem.batch_of.index_select(0, who))
+        gradient = self._gradient[:active]
+
+        def step(start: int, stop: int) -> None:
+            self._side.wait_stream(main)
+            with torch.cuda.stream(self._side):
+                mixing.less(there, gradient, who, events["step"], self._at, start, stop)
+
+        problem.gradients(here, who, rows, gradient, step)
+        main.wait_stream(self._side)

@@ -81,12 +81,14 @@ def simulate(
     at_delay: Sequence[float] = (),
     tick: Callable[[int], None] | None = None,
     on_block: Callable[[Block], None] | None = None,
+    longest: int | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
     Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
-    of every iteration; ``on_block`` sees the events. Shapes: initial (clients, p), or a run each (p,).
+    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time.
+    Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
     advance = choose(stack, problem, rule, _start(stack, problem, initial))
@@ -100,7 +102,7 @@ def simulate(
 
     yield look(0, everyone, [Counters()] * len(everyone))
     words = stack.clients * (problem.batch_size + 1) + stack.all_links
-    length = max(1, min(_LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
+    length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
     for block in stack.blocks(iterations, length, problem.device, problem.dtype):
         if on_block:
             on_block(block)

@@ -1,4 +1,4 @@
-"""One pass over the models: Θ ← PΘ − αVG, on a GPU.
+"""Mixing on a GPU in one pass over the models: P(t)Θ, added to the steps that lie where the new models will be.
 
 Each program owns a stretch of one client's row (`_rows`, any graph) or of all rows of one small run (`_runs`), reads
 the rows of its neighbours whose links fire, in ascending order, and writes its own: no atomic additions, so the same
@@ -16,8 +16,9 @@ from torch import Tensor
 
 from dspodfl.kernels._triton import jit, power_of_two, tl, usable
 
-_ROWS = {"BLOCK": 1024, "UNROLL": False, "num_warps": 4}  # numbers of a row that a program takes, and how; measured
+_ROWS = {"BLOCK": 1024, "num_warps": 4}  # numbers of a row that a program takes, and how; measured
 _RUNS = {"BLOCK": 512, "num_warps": 8}  # numbers of each row of a run that a program takes
+_LESS = {"BLOCK": 2048, "num_warps": 4}
 SMALL = 16
 """Runs of up to so many clients may be mixed whole by one program."""
 
@@ -55,34 +56,19 @@ class Links:
 
 
 @jit
-def neighbour(theta, col, link, active, e, last, size, place, inside):
-    """The active weight of link e of a client and, where it is not 0, what is needed of the model at its other end.
-
-    A mask instead of a branch, so that the loads of several neighbours are under way at once.
-    """
-    there = last > e
-    w = tl.load(active + tl.load(link + e, mask=there, other=0), mask=there, other=0.0)
-    other = tl.load(col + e, mask=there, other=0).to(tl.int64)
-    return w, tl.load(theta + other * size + place, mask=inside & (w != 0.0), other=0.0)
-
-
-@jit
 def _rows(
     theta,
     out,
-    gradient,
     ptr,
     col,
     link,
     active,
     step,
-    slot,
     at,
     links,
     clients,
     width,
     STEP: tl.constexpr,
-    UNROLL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -94,31 +80,19 @@ def _rows(
     given = tl.zeros((1,), dtype=own.dtype)
     last = tl.load(ptr + row + 1)
     active += t * links
-    if UNROLL:
-        for e in range(tl.load(ptr + row), last, 2):
-            w0, o0 = neighbour(theta, col, link, active, e, last, width, place, inside)
-            w1, o1 = neighbour(theta, col, link, active, e + 1, last, width, place, inside)
-            mixed += w0 * o0
-            mixed += w1 * o1
-            given += w0
-            given += w1
-    else:
-        for e in range(tl.load(ptr + row), last):
-            w, o = neighbour(theta, col, link, active, e, last, width, place, inside)
-            mixed += w * o
-            given += w
+    for e in range(tl.load(ptr + row), last):
+        w = tl.load(active + tl.load(link + e))
+        # A mask instead of a branch: loads go out without waiting for the answer.
+        other = theta + tl.load(col + e).to(tl.int64) * width + place
+        mixed += w * tl.load(other, mask=inside & (w != 0.0), other=0.0)
+        given += w
     mixed += (1.0 - given) * own
-    if STEP == "given":
+    if STEP:
         mixed += tl.load(
             out + row.to(tl.int64) * width + place,
             mask=inside & (tl.load(step + t * clients + row) != 0.0),
             other=0.0,
         )
-    if STEP == "taken":
-        a = tl.load(step + t * clients + row)
-        if a != 0.0:
-            g = tl.load(gradient + tl.load(slot + t * clients + row).to(tl.int64) * width + place, mask=inside, other=0)
-            mixed -= a * g
     tl.store(out + row.to(tl.int64) * width + place, mixed, mask=inside)
 
 
@@ -126,10 +100,8 @@ def _rows(
 def _runs(
     theta,
     out,
-    gradient,
     p,
     step,
-    slot,
     at,
     runs,
     width,
@@ -145,64 +117,66 @@ def _runs(
     n = tl.arange(0, PADDED)
     first = run.to(tl.int64) * N
     mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
-    for j in range(N):
+    for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
         other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0)
         weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
         mixed += weight[:, None] * other[None, :]
     here = (n < N)[:, None] & inside[None, :]
-    if STEP == "given":
+    if STEP:
         a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
         moved = out + (first + n)[:, None] * width + place[None, :]
         mixed += tl.load(moved, mask=here & (a != 0.0)[:, None], other=0.0)
-    if STEP == "taken":
-        a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
-        s = tl.load(slot + t * runs * N + first + n, mask=n < N, other=0).to(tl.int64)
-        g = tl.load(gradient + s[:, None] * width + place[None, :], mask=here & (a != 0.0)[:, None], other=0.0)
-        mixed -= a[:, None] * g
     tl.store(out + (first + n)[:, None] * width + place[None, :], mixed, mask=here)
 
 
-def step_rows(
-    theta: Tensor,
-    out: Tensor,
-    links: Links,
-    active: Tensor,
-    at: Tensor,
-    step: Tensor | None = None,
-    gradient: Tensor | None = None,
-    slot: Tensor | None = None,
-) -> None:
-    """Out = P(t)Θ − diag(step(t)) G, t being the number that ``at`` holds on the device.
+@jit
+def _less(out, gradient, who, step, at, clients, width, first, last, BLOCK: tl.constexpr):
+    a = tl.program_id(0)
+    place = first + tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < last
+    t = tl.load(at).to(tl.int64)
+    row = tl.load(who + a)
+    scale = tl.load(step + t * clients + row)
+    if scale != 0.0:
+        g = tl.load(gradient + a.to(tl.int64) * width + place, mask=inside, other=0.0)
+        old = tl.load(out + row * width + place, mask=inside, other=0.0)
+        tl.store(out + row * width + place, old - scale * g, mask=inside)
 
-    Row ``slot[t, n]`` of the gradient is client n's, and is read only where step[t, n] is not 0. Without a gradient,
-    ``out`` holds −diag(step(t)) G already in those rows; without a step, out = P(t)Θ.
-    Shapes: theta, out (clients, width), active (T, links), step and slot (T, clients), gradient (any, width).
+
+def less(
+    out: Tensor, gradient: Tensor, who: Tensor, step: Tensor, at: Tensor, first: int = 0, last: int | None = None
+) -> None:
+    """Rows who[a] of out −= step[t, who[a]] · gradient[a], in columns first … last − 1.
+
+    Rows whose step is 0 are not touched.
+    Shapes: out (clients, width), gradient (some, width), who (some,) int64 and distinct, step (T, clients).
+    """
+    clients, width = out.shape
+    last = width if last is None else last
+    grid = (len(who), -(-(last - first) // _LESS["BLOCK"]))
+    _less[grid](out, gradient, who, step, at, clients, width, first, last, **_LESS)
+
+
+def mix_rows(theta: Tensor, out: Tensor, links: Links, active: Tensor, at: Tensor, step: Tensor | None = None) -> None:
+    """P(t)Θ into ``out``, t being the number that ``at`` holds on the device.
+
+    With a step, rows where step[t] is not 0 hold −diag(step(t)) G already, and are added to.
+    Shapes: theta, out (clients, width), active (T, links), step (T, clients).
     """
     clients, width = theta.shape
-    mode = "none" if step is None else "given" if gradient is None else "taken"
     _rows[(clients, -(-width // _ROWS["BLOCK"]))](
-        theta, out, theta if gradient is None else gradient, links.ptr, links.col, links.link, active,
-        theta if step is None else step, theta if slot is None else slot, at,
-        active.shape[-1], clients, width, STEP=mode, **_ROWS,
+        theta, out, links.ptr, links.col, links.link, active, theta if step is None else step, at,
+        active.shape[-1], clients, width, STEP=step is not None, **_ROWS,
     )  # fmt: skip
 
 
-def step_runs(
-    theta: Tensor,
-    out: Tensor,
-    p: Tensor,
-    at: Tensor,
-    step: Tensor,
-    gradient: Tensor | None = None,
-    slot: Tensor | None = None,
-) -> None:
+def mix_runs(theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None) -> None:
     """The same for runs of one small size n, whose matrices are dense. Shapes: p (T, runs, n, n), symmetric."""
     runs, n = p.shape[1:3]
     width = theta.shape[1]
-    mode = "given" if gradient is None else "taken"
     _runs[(runs, -(-width // _RUNS["BLOCK"]))](
-        theta, out, theta if gradient is None else gradient, p, step, theta if slot is None else slot, at, runs, width,
-        N=n, PADDED=power_of_two(n), STEP=mode, **_RUNS,
+        theta, out, p, theta if step is None else step, at, runs, width,
+        N=n, PADDED=power_of_two(n), STEP=step is not None, **_RUNS,
     )  # fmt: skip
 
 
@@ -211,5 +185,5 @@ def mixed(theta: Tensor, links: Links, active: Tensor) -> Tensor:
     theta = theta.contiguous()
     out = torch.empty_like(theta)
     at = torch.zeros(1, dtype=torch.int64, device=theta.device)
-    step_rows(theta, out, links, active[None], at)
+    mix_rows(theta, out, links, active[None], at)
     return out

@@ -446,12 +446,25 @@ class Stacked:
         for slot in self.slots:
             yield slot, slot.view(packed, *(slot.shape[axis] for axis in slot.axes))
 
-    def gradient(self, packed: Tensor, x: Tensor, y: Tensor, out: Tensor, index: Tensor | None = None) -> None:
+    def gradient(
+        self,
+        packed: Tensor,
+        x: Tensor,
+        y: Tensor,
+        out: Tensor,
+        index: Tensor | None = None,
+        ready: Callable[[int, int], None] | None = None,
+    ) -> None:
         """Gradients of `Model.objective` into ``out``; client a's model is row ``index[a]`` of ``packed``, or row a.
 
+        ``ready(start, stop)`` is called, last layer first, as soon as these columns of ``out`` are on their way.
         Shapes: packed (n, width), x (G, B, *input_shape), y (G, B), out (G, width), index (G,); n = G without one.
         """
         state = _Pass(packed, index, self.precision, out, self.model.l2)
+        for slot in self.slots:
+            end = slot.offset + slot.size
+            if end % ALIGN:
+                out[:, end : end + ALIGN - end % ALIGN] = 0
         h = self._entered(x)
         kept = []
         for layer in self.layers:
@@ -465,10 +478,9 @@ class Stacked:
             slope = layer.backward(state, slope, kept[number], gate, wanted=number > first)
             if gate is not None and not isinstance(layer, _Convolution):
                 slope = conv.through(slope, gate, precision=self.precision)
-        for slot in self.slots:
-            end = slot.offset + slot.size
-            if end % ALIGN:
-                out[:, end : end + ALIGN - end % ALIGN] = 0
+            if ready is not None and layer.slots:
+                last = layer.slots[-1]
+                ready(layer.slots[0].offset, -(-(last.offset + last.size) // ALIGN) * ALIGN)
 
     def scores(self, packed: Tensor, x: Tensor) -> Tensor:
         """Every model's scores of every sample. Shapes: packed (M, width), x (S, *input_shape) -> (M, S, outputs)."""
