@@ -27,6 +27,8 @@ GRAPHS = True
 """Whether iterations on a GPU are captured and replayed as CUDA graphs."""
 _GRAPHED_BYTES = 2**32
 """Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
+_BESIDE = 264
+"""Programs that mix while gradients are computed: two on each of an H200's multiprocessors."""
 _BUCKETS = 32
 """Numbers of active clients for which a graph of their own is captured; others are rounded up."""
 
@@ -236,10 +238,10 @@ class _Mixed(_OnGpu):
         self._small = 0  # products of whole matrices would multiply what is not finite by 0
         self._graphs.clear()
 
-    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None) -> None:
+    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None, programs: int | None = None) -> None:
         """PΘ, added to the steps that are there already, if there are any."""
         if self._small:
-            mixing.mix_runs(here, there, self._places["p"], self._at, step)
+            mixing.mix_runs(here, there, self._places["p"], self._at, step, programs=programs)
         else:
             mixing.mix_rows(here, there, self._links, self._places["active"], self._at, step)
 
@@ -308,7 +310,7 @@ class Networks(_Mixed):
             return
         self._side.wait_stream(main)
         with torch.cuda.stream(self._side):  # mixing waits for memory, gradients for arithmetic
-            self._mix(here, there)
+            self._mix(here, there, programs=max(1, _BESIDE // len(self.stack.runs)))
         who = events["order"].index_select(0, self._at)[0, :active]
         drawn = events["rows"].index_select(0, self._at)[0]
         rows = drawn.index_select(0, problem.batch_of.index_select(0, who))

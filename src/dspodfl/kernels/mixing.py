@@ -105,28 +105,30 @@ def _runs(
     at,
     runs,
     width,
+    tiles,
     N: tl.constexpr,
     PADDED: tl.constexpr,
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     run = tl.program_id(0)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < width
     t = tl.load(at).to(tl.int64)
     n = tl.arange(0, PADDED)
     first = run.to(tl.int64) * N
-    mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
-    for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
-        other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0)
-        weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
-        mixed += weight[:, None] * other[None, :]
-    here = (n < N)[:, None] & inside[None, :]
-    if STEP:
-        a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
-        moved = out + (first + n)[:, None] * width + place[None, :]
-        mixed += tl.load(moved, mask=here & (a != 0.0)[:, None], other=0.0)
-    tl.store(out + (first + n)[:, None] * width + place[None, :], mixed, mask=here)
+    for tile in range(tl.program_id(1), tiles, tl.num_programs(1)):
+        place = tile * BLOCK + tl.arange(0, BLOCK)
+        inside = place < width
+        mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
+        for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
+            other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0)
+            weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
+            mixed += weight[:, None] * other[None, :]
+        here = (n < N)[:, None] & inside[None, :]
+        new = out + (first + n)[:, None] * width + place[None, :]
+        if STEP:
+            a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
+            mixed += tl.load(new, mask=here & (a != 0.0)[:, None], other=0.0)
+        tl.store(new, mixed, mask=here)
 
 
 @jit
@@ -170,12 +172,18 @@ def mix_rows(theta: Tensor, out: Tensor, links: Links, active: Tensor, at: Tenso
     )  # fmt: skip
 
 
-def mix_runs(theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None) -> None:
-    """The same for runs of one small size n, whose matrices are dense. Shapes: p (T, runs, n, n), symmetric."""
+def mix_runs(
+    theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None, *, programs: int | None = None
+) -> None:
+    """The same for runs of one small size n, whose matrices are dense. Shapes: p (T, runs, n, n), symmetric.
+
+    With no more than so many ``programs`` a run, it leaves room on the device for what runs beside it.
+    """
     runs, n = p.shape[1:3]
     width = theta.shape[1]
-    _runs[(runs, -(-width // _RUNS["BLOCK"]))](
-        theta, out, p, theta if step is None else step, at, runs, width,
+    tiles = -(-width // _RUNS["BLOCK"])
+    _runs[(runs, min(tiles, programs or tiles))](
+        theta, out, p, theta if step is None else step, at, runs, width, tiles,
         N=n, PADDED=power_of_two(n), STEP=step is not None, **_RUNS,
     )  # fmt: skip
 
