@@ -25,13 +25,13 @@ def show(report: Report, console: Console | None = None) -> None:
     program = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     for line in (
         f"{machine.name}, {machine.threads} threads; {program}",
-        _rates(machine),
+        rates(machine),
     ):
         console.print(line, markup=False, highlight=False)
     if report.after is not None:
         moved = max(_apart(machine.bandwidth, report.after.bandwidth), *map(_apart, *_both(machine, report.after)))
         warning = "; something else took the machine's time: measure again" if moved > _STEADY else ""
-        console.print(f"at the end: {_rates(report.after)}{warning}", markup=False, highlight=False)
+        console.print(f"at the end: {rates(report.after)}{warning}", markup=False, highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in ("time", "careful loop", "research loop", "floor", "× floor"):
@@ -67,7 +67,8 @@ def _cells(row: Row, notes: list[str]) -> tuple[str | Text, ...]:
     )
 
 
-def _rates(machine: Machine) -> str:
+def rates(machine: Machine) -> str:
+    """The machine's own rates in a line."""
     products = ", ".join(f"{precision} {rate / 1e12:.3g} TFLOP/s" for precision, rate in machine.rates.items())
     return f"copying {machine.bandwidth / 1e9:.4g} GB/s (read + written); products: {products}"
 
