@@ -574,7 +574,7 @@ def test_a_result_that_cannot_be_written_is_an_error_and_no_traceback(dspodfl, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dspodfl.results._write", full)
+    monkeypatch.setattr("dspodfl.results.write", full)
     answer = dspodfl("run", "study.toml", "--quiet", "--out", "out")
     assert answer.code == 2
     assert answer.err == "error: out: the result could not be written ([Errno 28] No space left on device)\n"

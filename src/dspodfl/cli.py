@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl._version import __version__
+from dspodfl.commands import register
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -182,6 +183,9 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
         raise InputError("directory", str(directory), f"a folder that can be written ({error.strerror})") from None
     _print_result(result)
     _print_places(directory)
+
+
+register(app)
 
 
 def main() -> None:

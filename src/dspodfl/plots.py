@@ -126,6 +126,152 @@ def _quantity(metrics: pd.DataFrame) -> tuple[str, str, bool]:
     return "loss", "test loss, mean over clients", False
 
 
+def sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
+    """A reading against what is varied: mean and 1-sigma band over seeds; a panel for each value of a second axis.
+
+    Left, accuracy where the raw total delay first reaches the reading's (or at the end); right, at a normalized delay
+    that all runs of the point got to. Open markers, with how many: points that not all seeds got to.
+    """
+    algorithms = list(dict.fromkeys(table["algorithm"]))
+    others = [a for a in algorithms if a not in COLOURS]
+    rest = [axis for axis in axes[1:] if table[axis].nunique() > 1]
+    groups = list(table.groupby(rest, sort=False)) if rest else [((), table)]
+    delay = float(table["delay"].iloc[0]) if "delay" in table else None
+    sides = [("accuracy", "at the end" if delay is None else f"at raw total delay {delay:g}")]
+    sides += [("normalized", "at a normalized delay all reach")] if "normalized_mean" in table else []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(4.5 * len(sides), 0.6 + 3.2 * len(groups)), layout="constrained")
+        grid = figure.subplots(len(groups), len(sides), sharey=True, squeeze=False)
+        for row, (point, rows) in zip(grid, groups, strict=True):
+            named = ", ".join(
+                f"{a} = {v}" for a, v in zip(rest, np.atleast_1d(np.array(point, dtype=object)), strict=True)
+            )
+            for axis, (column, side) in zip(row, sides, strict=True):
+                _lines(axis, rows, axes[0], column, algorithms, others)
+                head = title if row is grid[0] and axis is row[0] else ""
+                own = f"{named}; {side}" if named else side
+                axis.set_title(f"{head}\n{own}" if head else own, loc="left", fontsize=8, color="#555555")
+            row[0].set_ylabel("test accuracy, mean over clients")
+        for axis in grid[-1]:
+            axis.set_xlabel(axes[0])
+        handles, labels = grid[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(5, max(1, len(labels))))
+    return figure
+
+
+def _lines(axis: Any, rows: pd.DataFrame, x: str, column: str, algorithms: list[str], others: list[str]) -> None:
+    """One line an algorithm, on a numeric axis where there is one."""
+    values = list(dict.fromkeys(rows[x]))
+    numeric = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in values)
+    places = {v: float(v) if numeric else float(n) for n, v in enumerate(values)}
+    for algorithm in algorithms:
+        mine = rows[(rows["algorithm"] == algorithm) & rows[f"{column}_mean"].notna()]
+        if not len(mine):
+            continue
+        at = np.array([places[v] for v in mine[x]])
+        mean, std = (mine[f"{column}_{what}"].to_numpy(float) for what in ("mean", "std"))
+        paint, strong = colour(algorithm, others), algorithm == "dspodfl"
+        axis.plot(
+            at,
+            mean,
+            "-",
+            color=paint,
+            linewidth=2.2 if strong else 1.5,
+            zorder=3 if strong else 2,
+            label=NAMES.get(algorithm, algorithm),
+        )
+        axis.fill_between(at, mean - std, mean + std, color=paint, alpha=0.13, linewidth=0)
+        some = (
+            (mine["reached"] < mine["seeds"]).to_numpy() if column == "accuracy" and "reached" in mine else at < -np.inf
+        )
+        axis.plot(at[~some], mean[~some], "o", color=paint, markersize=4, zorder=4)
+        axis.plot(at[some], mean[some], "o", color=paint, markersize=4.5, markerfacecolor="white", zorder=4)
+        for place, value, reached, seeds in zip(
+            at[some], mean[some], *(mine[c].to_numpy()[some] for c in ("reached", "seeds") if c in mine), strict=False
+        ):
+            axis.annotate(f"{reached}/{seeds}", (place, value), fontsize=6, xytext=(2, 4), textcoords="offset points")
+    if not numeric:
+        axis.set_xticks(list(places.values()), [str(v) for v in values])
+    elif min(places.values()) > 0 and max(places.values()) / min(places.values()) >= 50:
+        axis.set_xscale("log")
+
+
+def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
+    """Raw delay to target accuracies: median processing and transmission stacked, quartiles of the total as a line.
+
+    A bar that is missing: fewer than half of the seeds got there; how many did stands at its foot.
+    """
+    algorithms = list(dict.fromkeys(table["algorithm"]))
+    others = [a for a in algorithms if a not in COLOURS]
+    targets = list(dict.fromkeys(table["target"]))
+    groups = list(table.groupby(axes, sort=False)) if axes else [((), table)]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(4.8 * len(groups), 3.8), layout="constrained")
+        panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+        for axis, (point, rows) in zip(panels, groups, strict=True):
+            for n, algorithm in enumerate(algorithms):
+                mine = rows[rows["algorithm"] == algorithm].set_index("target").reindex(targets)
+                at = np.arange(len(targets)) + (n - (len(algorithms) - 1) / 2) * 0.16
+                first, second = (mine[f"{c}_median"].to_numpy(float) for c in ("processing", "transmission"))
+                low, high = (mine[f"total_quartile{q}"].to_numpy(float) for q in (1, 3))
+                paint = colour(algorithm, others)
+                axis.bar(at, first, 0.14, color=paint, label=NAMES.get(algorithm, algorithm))
+                axis.bar(at, second, 0.14, bottom=first, color=paint, alpha=0.45)
+                axis.vlines(at, low, np.where(np.isfinite(high), high, low), color="#333333", linewidth=0.8)
+                for place, reached, seeds in zip(at, mine["reached"], mine["seeds"], strict=True):
+                    if reached < seeds:
+                        axis.annotate(
+                            f"{reached:.0f}/{seeds:.0f}", (place, 0.01), xycoords=("data", "axes fraction"),
+                            ha="center", fontsize=6, rotation=90,
+                        )  # fmt: skip
+            axis.set_xticks(range(len(targets)), [f"{t:g}" for t in targets])
+            axis.set_xlabel("target accuracy")
+            axis.set_yscale("log")
+            named = ", ".join(
+                f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True)
+            )
+            own = f"{named}; solid: processing, pale: transmission".lstrip("; ")
+            head = f"{title}\n" if title and axis is panels[0] else ""
+            axis.set_title(head + own, loc="left", fontsize=8, color="#555555")
+        panels[0].set_ylabel("raw delay, median over seeds")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=5)
+    return figure
+
+
+def accuracies(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
+    """Accuracy after numbers of iterations, with the printed numbers as crosses where there are any."""
+    algorithms = list(dict.fromkeys(table["algorithm"]))
+    others = [a for a in algorithms if a not in COLOURS]
+    iterations = list(dict.fromkeys(table["iteration"]))
+    groups = list(table.groupby(axes, sort=False)) if axes else [((), table)]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(4.8 * len(groups) + 1, 3.8), layout="constrained")
+        panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+        for axis, (point, rows) in zip(panels, groups, strict=True):
+            for n, algorithm in enumerate(algorithms):
+                mine = rows[rows["algorithm"] == algorithm].set_index("iteration").reindex(iterations)
+                at = np.arange(len(iterations)) + (n - (len(algorithms) - 1) / 2) * 0.12
+                mean, std = (mine[f"accuracy_{c}"].to_numpy(float) for c in ("mean", "std"))
+                paint = colour(algorithm, others)
+                axis.errorbar(at, mean, std, fmt="o", color=paint, markersize=4, label=NAMES.get(algorithm, algorithm))
+                if "printed_accuracy" in mine:
+                    axis.plot(at, mine["printed_accuracy"].to_numpy(float), "x", color=paint, markersize=6)
+            axis.set_xticks(range(len(iterations)), [f"{k:,}" for k in iterations])
+            axis.set_xlabel("iterations")
+            named = ", ".join(
+                f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True)
+            )
+            note = "crosses: as printed in the paper" if "printed_accuracy" in rows else ""
+            head = title if axis is panels[0] else ""
+            own = "; ".join(filter(None, (named, note)))
+            axis.set_title("\n".join(filter(None, (head, own))), loc="left", fontsize=8, color="#555555")
+        panels[0].set_ylabel("test accuracy, mean over clients")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=5)
+    return figure
+
+
 def network(setting: Mapping[str, Any], title: str = "") -> Figure:
     """The graph of one seed: node size by d_i, edge width by b_ij."""
     d, b, edges = (np.asarray(setting[key]) for key in ("d", "b", "edges"))

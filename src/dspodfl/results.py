@@ -124,14 +124,14 @@ class Result:
     def _save(self, folder: Path, models: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         written = {"config.toml", "metrics.parquet", "clients.parquet", "setting.npz", "summary.json"}
-        _write(folder / "config.toml", self.config_toml.encode())
-        _write(folder / "metrics.parquet", _parquet(self.metrics))
-        _write(folder / "clients.parquet", _parquet(self.clients))
+        write(folder / "config.toml", self.config_toml.encode())
+        write(folder / "metrics.parquet", parquet(self.metrics))
+        write(folder / "clients.parquet", parquet(self.clients))
         flat = {f"{seed}/{key}": value for seed, arrays in self.settings.items() for key, value in arrays.items()}
-        _write(folder / "setting.npz", _npz(flat))
-        _write(folder / "summary.json", (json.dumps(self.summary, indent=2, ensure_ascii=False) + "\n").encode())
+        write(folder / "setting.npz", _npz(flat))
+        write(folder / "summary.json", (json.dumps(self.summary, indent=2, ensure_ascii=False) + "\n").encode())
         if self.events:
-            _write(folder / "events.npz", _npz(_packed(self.events)))
+            write(folder / "events.npz", _npz(_packed(self.events)))
             written.add("events.npz")
         written |= self.draw(folder)
         for name in set(FILES) - written:
@@ -149,7 +149,7 @@ class Result:
             "network.png": picture(network, "png"),
         }
         for name, content in pictures.items():
-            _write(folder / name, content)
+            write(folder / name, content)
         return set(pictures)
 
     def _save_models(self, folder: Path, wanted: bool) -> None:
@@ -164,7 +164,7 @@ class Result:
             name = f"{quote(algorithm, safe=' ')}-seed{seed}.safetensors"  # no sign of a name leads out of the folder
             about = {"algorithm": algorithm, "seed": seed, "layout": "each tensor is (clients, *shape)"}
             plain = {key: value.contiguous() for key, value in tensors.items()}
-            _write(folder / name, safetensors.torch.save(plain, metadata={"run": json.dumps(about)}))
+            write(folder / name, safetensors.torch.save(plain, metadata={"run": json.dumps(about)}))
 
     @staticmethod
     def load(folder: str | Path) -> Result:
@@ -219,7 +219,8 @@ def claim(folder: Path, *, overwrite: bool) -> None:
         raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
+    """Write a file aside and rename it, so that there is never half of it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -231,7 +232,8 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _parquet(table: pd.DataFrame) -> bytes:
+def parquet(table: pd.DataFrame) -> bytes:
+    """A table as a parquet file."""
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()

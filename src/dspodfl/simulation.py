@@ -143,11 +143,7 @@ class Simulation:
             raise InputError("result", "nothing", "taken after at least one evaluation")
         order = {name: number for number, name in enumerate(self.config.algorithms)}
         rows = sorted(self._rows, key=lambda row: (order[str(row["algorithm"])], row["seed"], row["iteration"]))
-        metrics = pd.DataFrame(rows, columns=list(COLUMNS))
-        for name in COLUMNS[3:]:
-            metrics[name] = metrics[name].astype(
-                "int64" if name in _INTEGERS else "float64" if name != "diverged" else bool
-            )
+        metrics = typed(rows)
         return Result(
             metrics,
             self._clients(),
@@ -204,8 +200,6 @@ class Simulation:
             name = str(row["algorithm"]), int(str(row["seed"]))
             last[name] = max(last[name], int(str(row["iteration"])))
         done = min(last.values())
-        names = ("torch", "numpy", "scipy", "networkx", "pandas", "pyarrow", "pydantic")
-        cuda = self.device.type == "cuda"
         return {
             "iterations": self.study.iterations,
             "iterations_done": done,
@@ -214,15 +208,9 @@ class Simulation:
             "parameters": self.study.model.parameters,
             "wall_seconds": self._seconds,
             "run_iterations_per_second": self._iterations / max(self._seconds, 1e-9),
-            "device": torch.cuda.get_device_name(self.device) if cuda else f"cpu ({torch.get_num_threads()} threads)",
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
-            "versions": {
-                "dspodfl": __version__,
-                "python": platform.python_version(),
-                **{name: importlib.metadata.version(name) for name in names if _installed(name)},
-            },
-            "commit": _commit(),
+            **provenance(self.device),
             "seeds": {
                 str(s.seed): {
                     "clients": s.rates.graph.n,
@@ -271,6 +259,30 @@ def run(
         if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
             break
     return simulation.result()
+
+
+def typed(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows as the table of metrics.parquet."""
+    metrics = pd.DataFrame(list(rows), columns=list(COLUMNS))
+    for name in COLUMNS[3:]:
+        kind: Any = "int64" if name in _INTEGERS else "float64" if name != "diverged" else bool
+        metrics[name] = metrics[name].astype(kind)
+    return metrics
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Where numbers come from: device, versions, commit."""
+    names = ("torch", "numpy", "scipy", "networkx", "pandas", "pyarrow", "pydantic", "numba", "triton")
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else f"cpu ({torch.get_num_threads()} threads)",
+        "versions": {
+            "dspodfl": __version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in names if _installed(name)},
+        },
+        "commit": _commit(),
+    }
 
 
 def _with_schedules(config: Config, schedules: Mapping[str, Schedule]) -> Config:

@@ -28,7 +28,7 @@ def summarize(metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequenc
             **{f"final_{name}": _spread(last[name]) for name in ("accuracy", "accuracy_min", "accuracy_average_model")},
             "final_loss": _spread(last["loss"]),
             "final_optimality_error": _spread(last["optimality_error"]),
-            "final_delay": {name: _quantiles(last[name].tolist()) for name in DELAYS},
+            "final_delay": {name: quantiles(last[name].tolist()) for name in DELAYS},
             "targets": [_target(runs, target) for target in targets],
             "at_delay": [_at_delay(runs, value) for value in at_delay],
         }
@@ -45,7 +45,7 @@ def _spread(values: pd.Series) -> dict[str, float | None]:
     return {"mean": mean if np.isfinite(mean) else None, "std": std if np.isfinite(std) else None}
 
 
-def _quantiles(values: Sequence[float]) -> dict[str, float | None]:
+def quantiles(values: Sequence[float]) -> dict[str, float | None]:
     """Quartiles where missing values are infinite; null where infinite."""
     ordered = sorted(float("inf") if v is None or np.isnan(v) else float(v) for v in values)
     out: dict[str, float | None] = {}
@@ -68,7 +68,7 @@ def _target(runs: Sequence[pd.DataFrame], target: float) -> dict[str, Any]:
     return {
         "accuracy": target,
         "reached": sum(first is not None for first in firsts),
-        **{name: _quantiles([float("nan") if f is None else f[name] for f in firsts]) for name in columns},
+        **{name: quantiles([float("nan") if f is None else f[name] for f in firsts]) for name in columns},
     }
 
 
@@ -81,5 +81,5 @@ def _at_delay(runs: Sequence[pd.DataFrame], value: float) -> dict[str, Any]:
         "delay": value,
         "reached": len(rows),
         "accuracy": _spread(accuracy),
-        "iteration": _quantiles(iterations),
+        "iteration": quantiles(iterations),
     }

@@ -44,11 +44,17 @@ class Own:
     schedules: Mapping[str, schedule.Schedule] | None = None
 
 
-def build(config: schema.Config, own: Own | None = None) -> tuple[schema.Config, Study, list[Setting]]:
-    """The resolved configuration, the study and what its seeds share."""
+def build(
+    config: schema.Config, own: Own | None = None, library: dict[str, Dataset] | None = None
+) -> tuple[schema.Config, Study, list[Setting]]:
+    """The resolved configuration, the study and what its seeds share.
+
+    Datasets found in a ``library`` are taken from there, and others put there: studies that share one can be stacked
+    on one copy of their samples.
+    """
     own = own or Own()
     config = _resolve(config, own)
-    shared = _Shared(config, own)
+    shared = _Shared(config, own, {} if library is None else library)
     rate = _learning_rate(config.train.learning_rate)
     settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
     model = _model(config, settings[0].data, own)
@@ -109,14 +115,16 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
 class _Shared:
     """What the seeds of a study have in common, loaded once."""
 
-    def __init__(self, config: schema.Config, own: Own) -> None:
+    def __init__(self, config: schema.Config, own: Own, library: dict[str, Dataset]) -> None:
         self.config, self.own, self.n = config, own, config.clients.count
         self._fixed: Dataset | Federation | None = own.data
         table = config.data
         if own.data is None and isinstance(table, data_tables.Npz):
             self._fixed = _npz(table.path)
         elif own.data is None and not isinstance(table, data_tables.Synthetic | data_tables.Ridge):
-            self._fixed = datasets.load(table.name)
+            if table.name not in library:
+                library[table.name] = datasets.load(table.name)
+            self._fixed = library[table.name]
 
     def setting(self, seed: int, rate: lr.LearningRate) -> Setting:
         """Graph, rates and data of one seed."""

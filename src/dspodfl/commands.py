@@ -1,0 +1,285 @@
+"""Commands about grids of studies: sweep, reproduce, report."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from dspodfl.errors import DataError, InputError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dspodfl.experiment import Experiment
+    from dspodfl.grid import Cell
+    from dspodfl.outcome import Outcome
+    from dspodfl.plan import Plan
+
+_out = Console(width=None if sys.stdout.isatty() else 160)
+_err = Console(stderr=True)
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (sweep, reproduce, report):
+        app.command()(command)
+
+
+def sweep(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The study that is varied.")],
+    over: Annotated[
+        list[str],
+        typer.Option("--over", metavar="KEY=V,V", help="What is varied: table.key=value,value. Repeatable."),
+    ],
+    at_delay: Annotated[
+        float | None, typer.Option(help="Read accuracies at this raw total delay; default: at the end.", parser=float)
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study. Repeatable.")
+    ] = None,
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=int)] = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write; default runs/<name>-sweep-<hash>.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another grid that is in DIR.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study over a grid of settings, as one stacked study; go on with one that was interrupted."""
+    from dspodfl.config import load
+    from dspodfl.experiment import Experiment, Read
+    from dspodfl.grid import Axis, cells
+
+    if at_delay is not None and not 0 < at_delay < float("inf"):
+        raise InputError("--at-delay", at_delay, "a finite number above 0")
+    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
+    base = load(config, changes or [], algorithms=names, seeds=seeds).model_dump(exclude_unset=True)
+    if at_delay is not None:
+        base.setdefault("eval", {})["at_delay"] = [at_delay]
+    axes = [Axis.parse(text) for text in over]
+    grid = cells(base, axes)
+    experiment = Experiment(
+        name=config.stem,
+        title=f"{config.stem} over {', '.join(axis.name for axis in axes)}",
+        paper="",
+        kind="sweep",
+        dataset=grid[0].config.data.name,
+        seeds=grid[0].config.seeds,
+        says="",
+        base=base,
+        over=[{"name": axis.name, "values": [point.value for point in axis.points]} for axis in axes],
+        read=Read(at_delay=at_delay),
+    )
+    digest = hashlib.sha256("".join(cell.digest for cell in grid).encode()).hexdigest()[:7]
+    folder = out or Path("runs") / f"{config.stem}-sweep-{digest}"
+    outcome = _carry_out(experiment, grid, folder, device, overwrite, quiet)
+    if not quiet:
+        _print(outcome, folder)
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Experiments by name, or all.")] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="Show the experiments there are.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="How many seeds; default: each its own.", parser=int)
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer seeds and points, on the bundled sample of Fashion-MNIST.")
+    ] = False,
+    device: Device = "auto",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; a folder an experiment.")] = Path(
+        "reproduced"
+    ),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew where another setting is in DIR.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run figures and tables of the paper, and judge its claims by them; go on where it was interrupted."""
+    from dspodfl import experiment as experiments
+
+    if list_them or not names:
+        for name in experiments.names():
+            found = experiments.named(name)
+            _out.print(Text(f"  {name:<32} {found.paper:<28} {found.title}"), soft_wrap=True)
+        if not list_them:
+            raise InputError("NAME", "", "given: one or more of these, or all")
+        return
+    if seeds is not None and seeds < 1:
+        raise InputError("--seeds", seeds, "an integer of at least 1")
+    wanted = experiments.names() if "all" in names else list(dict.fromkeys(names))
+    chosen = [experiments.named(name) for name in wanted]
+    if quick:  # what has no bundled data is left out, and said
+        left = [e.name for e in chosen if e.dataset != "fmnist"]
+        chosen = [e for e in chosen if e.dataset == "fmnist"]
+        if left and not quiet:
+            _err.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
+    started = time.monotonic()
+    for number, experiment in enumerate(chosen, 1):
+        if not quiet:
+            _err.print(Text(f"[{number}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
+        grid = experiment.cells(quick=quick, seeds=seeds)
+        outcome = _carry_out(experiment, grid, out / experiment.name, device, overwrite, quiet)
+        if not quiet:
+            _print(outcome, out / experiment.name)
+    if not quiet:
+        _err.print(Text(f"{len(chosen)} experiments in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, sweeps or reproductions.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.html", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
+    from dspodfl.report import page
+
+    content = page(folders)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
+    typer.echo(f"wrote {out}")
+
+
+def _carry_out(
+    experiment: Experiment, grid: list[Cell], folder: Path, device: str, overwrite: bool, quiet: bool
+) -> Outcome:
+    """Run what is not finished of a grid, and write what it came to."""
+    from dspodfl.outcome import Outcome
+    from dspodfl.sweep import Sweep, claim
+
+    content = {
+        "name": experiment.name,
+        "axes": experiment.axes,
+        "read": experiment.read.model_dump(),
+        "cells": {cell.digest: dict(cell.point) for cell in grid},
+    }
+    claim(folder, content, overwrite=overwrite)
+    meter = _Meter(len(grid), not quiet)
+    run = Sweep(grid, experiment.axes, folder, device, meter.tick, meter.plan)
+    if run.finished and not quiet:
+        _err.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
+    started = time.monotonic()
+    try:
+        with meter:
+            meter.cells(len(run.finished))
+            for _ in run:
+                meter.cells(len(run.finished))
+    except (KeyboardInterrupt, OutOfMemoryError) as error:
+        done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {folder}"
+        if isinstance(error, OutOfMemoryError):
+            raise OutOfMemoryError(f"{error}; {done}") from None
+        _err.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
+        raise typer.Exit(130) from None
+    about = run.about() | {"wall_seconds": time.monotonic() - started}
+    outcome = Outcome.of(experiment, grid, run.metrics(), about)
+    try:
+        outcome.save(folder)
+    except OSError as error:
+        raise DataError(f"{folder}: the result could not be written ({error})") from error
+    return outcome
+
+
+class _Meter:
+    """Live progress: cells done, iterations, time left."""
+
+    def __init__(self, cells: int, visible: bool) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=_err,
+            disable=not visible,
+            transient=True,
+        )
+        self._count = cells
+        self._task = self._bar.add_task(f"0 of {cells} cells", total=None)
+        self._shown = 0.0
+
+    def __enter__(self) -> _Meter:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def cells(self, done: int) -> None:
+        """So many cells are finished."""
+        self._bar.update(self._task, description=f"{done} of {self._count} cells")
+
+    def tick(self, iteration: int, iterations: int) -> None:
+        """Move the bar, ten times a second at most."""
+        now = time.monotonic()
+        if now - self._shown > 0.1:
+            self._shown = now
+            self._bar.update(self._task, completed=iteration, total=iterations)
+
+    def plan(self, plan: Plan) -> None:
+        """Say so where memory made the waves smaller."""
+        if plan.halvings:
+            sizes = ", ".join(str(len(wave)) for wave in plan.left)
+            _err.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
+
+
+def _print(outcome: Outcome, folder: Path) -> None:
+    """The table, the verdicts and where the files are."""
+    _out.print(Text(outcome.title), soft_wrap=True)
+    _out.print(_as_table(outcome))
+    for found in outcome.verdicts:
+        _out.print(Text(f"  {found.word}: {found.sentence}"), soft_wrap=True)
+    _out.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
+    _out.print(Text(f"tables:  {folder}"), soft_wrap=True)
+
+
+def _as_table(outcome: Outcome) -> Table:
+    """Points (or iterations, targets) by algorithms."""
+    from dspodfl.plots import NAMES
+
+    reading = outcome.reading
+    rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in reading and outcome.kind.endswith("table"))]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in rows:
+        table.add_column(name, no_wrap=True)
+    algorithms = list(dict.fromkeys(reading["algorithm"]))
+    for algorithm in algorithms:
+        table.add_column(NAMES.get(algorithm, algorithm), justify="right", no_wrap=True)
+    for point, group in reading.groupby(rows, sort=False) if rows else [((), reading)]:
+        cells = {str(row["algorithm"]): cell(row) for _, row in group.iterrows()}
+        names = [
+            f"{v:g}" if isinstance(v, float) else str(v) for v in (point if isinstance(point, tuple) else (point,))
+        ]
+        table.add_row(*names, *(cells.get(algorithm, "–") for algorithm in algorithms))
+    return table
+
+
+def cell(row: pd.Series[Any]) -> str:
+    """One number of a table, with its spread, how many seeds got there, and the paper's."""
+    known = row.dropna()
+    if "target" in row:
+        text = f"{known['total_median']:,.0f}" if "total_median" in known else "–"
+        number = f" ({known['printed_total']:,.0f})" if "printed_total" in known else ""
+    else:
+        text = f"{known['accuracy_mean']:.3f} ± {known['accuracy_std']:.3f}" if "accuracy_mean" in known else "–"
+        printed = known.get("printed_accuracy")
+        away = known["accuracy_mean"] - printed if printed is not None and "accuracy_mean" in known else 0.0
+        number = "" if printed is None else f" ({printed:.2f}, {away:+.3f})"
+    reached = known.get("reached")
+    some = "" if reached is None or reached >= row["seeds"] else f" {int(reached)}/{int(row['seeds'])}"
+    return text + number + some

@@ -1,0 +1,133 @@
+"""What a grid of studies came to: rows, a reading, a figure, verdicts; written to a folder and read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dspodfl import readings, verdict
+from dspodfl.config import dumps
+from dspodfl.errors import DataError
+from dspodfl.experiment import Experiment
+from dspodfl.grid import Cell
+from dspodfl.results import parquet, write
+from dspodfl.verdict import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULT = "result.json"
+
+
+@dataclass(eq=False)
+class Outcome:
+    """A figure or table, ours: what it is, what was measured, what it says."""
+
+    name: str
+    title: str
+    kind: str
+    axes: list[str]
+    metrics: pd.DataFrame
+    reading: pd.DataFrame
+    about: dict[str, Any]
+    paper: str = ""
+    says: str = ""
+    verdicts: list[Verdict] = field(default_factory=list)
+    config: str = ""
+    """The configuration of the first cell, as TOML."""
+
+    @staticmethod
+    def of(experiment: Experiment, cells: Sequence[Cell], metrics: pd.DataFrame, about: Mapping[str, Any]) -> Outcome:
+        """Read and judged as an experiment says."""
+        reading = read(experiment, metrics)
+        evidence = Evidence(metrics, reading, experiment.axes, experiment)
+        return Outcome(
+            experiment.name,
+            experiment.title,
+            experiment.kind,
+            experiment.axes,
+            metrics,
+            reading,
+            dict(about),
+            experiment.paper,
+            experiment.says.strip(),
+            verdict.judge(evidence) if len(metrics) else [],
+            dumps(cells[0].config.model_dump()),
+        )
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        return verdict.overall(self.verdicts)
+
+    def plot(self) -> Figure:
+        """The figure, in the house style."""
+        from dspodfl import plots
+
+        seeds = f"{self.metrics['seed'].nunique()} seeds"
+        title = f"{self.title}; {seeds}"
+        if self.kind == "curves":
+            return plots.accuracy_vs_delay(self.metrics, title)
+        if self.kind == "delay_table":
+            return plots.delays(self.reading, self.axes, title)
+        if self.kind == "accuracy_table":
+            return plots.accuracies(self.reading, self.axes, title)
+        return plots.sweep(self.reading, self.axes, title)
+
+    def save(self, folder: Path) -> Path:
+        """Write everything; each file aside first, then renamed."""
+        from dspodfl.plots import picture
+
+        folder.mkdir(parents=True, exist_ok=True)
+        figure = self.plot()
+        record = {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind,
+            "axes": self.axes,
+            "paper": self.paper,
+            "says": self.says,
+            "verdict": self.word,
+            "verdicts": [asdict(v) for v in self.verdicts],
+            "about": self.about,
+            "config": self.config,
+        }
+        write(folder / "metrics.parquet", parquet(self.metrics))
+        write(folder / "table.csv", self.reading.to_csv(index=False, float_format="%.6g").encode())
+        write(folder / "figure.png", picture(figure, "png"))
+        write(folder / "figure.svg", picture(figure, "svg"))
+        write(folder / RESULT, (json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n").encode())
+        return folder
+
+    @staticmethod
+    def load(folder: Path) -> Outcome:
+        """From the folder that it was written to."""
+        try:
+            record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+            record.pop("verdict")
+            verdicts = [Verdict(**v) for v in record.pop("verdicts")]
+            metrics, reading = pd.read_parquet(folder / "metrics.parquet"), pd.read_csv(folder / "table.csv")
+            return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{folder}: not the folder of a sweep or a reproduction ({error})") from error
+
+
+def read(experiment: Experiment, metrics: pd.DataFrame) -> pd.DataFrame:
+    """The table that an experiment's figure shows, the paper's printed numbers beside ours."""
+    if not len(metrics):
+        return pd.DataFrame()
+    axes, how = experiment.axes, experiment.read
+    if experiment.kind == "accuracy_table":
+        table = readings.at_iterations(metrics, axes, how.iterations)
+    elif experiment.kind == "delay_table":
+        table = readings.to_targets(metrics, axes, how.targets)
+    elif how.at_delay is not None:
+        table = readings.at_delay(metrics, axes, how.at_delay)
+    else:
+        table = readings.at_iterations(metrics, axes, [int(metrics["iteration"].max())])
+    return verdict.beside(table, experiment)

@@ -1,0 +1,204 @@
+"""Grids of studies, run as stacked ones. What is finished is kept, cell by cell, and never run again.
+
+All cells whose models, batches and iterations are of one kind advance together, as one study on the disjoint union of
+their graphs; only so many at a time as take a minute or so, because what is interrupted begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dspodfl.config.build import build
+from dspodfl.data import Dataset
+from dspodfl.errors import DataError, InputError
+from dspodfl.grid import Cell
+from dspodfl.plan import Plan
+from dspodfl.results import parquet, write
+from dspodfl.simulation import provenance, typed
+from dspodfl.study import COLUMNS, Row, Study, Watch, choose_device, choose_precision, measure
+
+_FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
+"""What is run at once takes a minute or so."""
+
+
+@dataclass(eq=False)
+class Sweep:
+    """Cells, and the folder that keeps what is finished of them; without a folder, memory does."""
+
+    cells: Sequence[Cell]
+    axes: Sequence[str]
+    folder: Path | None = None
+    device: str = "auto"
+    tick: Callable[[int, int], None] | None = None
+    """Hears of iterations done, of how many in all."""
+    on_plan: Callable[[Plan], None] | None = None
+    _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._device = choose_device(self.device)
+        for cell in self.cells:
+            choose_precision(cell.config.train.precision, self._device)
+        if self.folder is not None:
+            for cell in self.cells:
+                path = self._path(cell)
+                if path.is_file():
+                    self._found[cell.digest] = _read(path)
+
+    def __iter__(self) -> Iterator[Cell]:
+        """Run what is not finished, and give each cell when it is."""
+        left = [cell for cell in self._unique() if cell.digest not in self._found]
+        library: dict[str, Dataset] = {}
+        built = [(cell, build(cell.config, library=library)[1]) for cell in left]
+        batches = list(_batches(built, self._device.type))
+        whole = sum(_length(studies) for studies in batches)
+        before = 0
+        for batch in batches:
+            length = _length(batch)
+
+            def tick(iteration: int, runs: int, done: int = before) -> None:
+                if self.tick:
+                    self.tick(min(done + iteration, whole), whole)
+
+            watch = Watch(tick=tick, plan=self.on_plan or (lambda plan: None))
+            yield from self._run(batch, watch)
+            before += length
+
+    def _unique(self) -> list[Cell]:
+        return list({cell.digest: cell for cell in self.cells}.values())
+
+    def _run(self, batch: list[tuple[Cell, Study]], watch: Watch) -> Iterator[Cell]:
+        first = batch[0][1]
+        study = replace(first, runs=[run for _, each in batch for run in each.runs])
+        owner = [cell for cell, each in batch for _ in each.runs]
+        rows: dict[str, list[Row]] = {cell.digest: [] for cell, _ in batch}
+        ended: dict[str, int] = dict.fromkeys(rows, 0)
+        for found in measure(study, self._device, watch):
+            for r, row in zip(found.runs, found.rows, strict=True):
+                rows[owner[r].digest].append(row)
+            if found.iteration < study.iterations:
+                continue
+            for r in found.runs:
+                ended[owner[r].digest] += 1
+            for cell, each in batch:
+                if ended[cell.digest] == len(each.runs):
+                    ended[cell.digest] = 0
+                    self._finish(cell, rows.pop(cell.digest))
+                    yield cell
+
+    def _finish(self, cell: Cell, rows: list[Row]) -> None:
+        order = {name: number for number, name in enumerate(cell.config.algorithms)}
+        ordered = sorted(rows, key=lambda row: (order[str(row["algorithm"])], row["seed"], row["iteration"]))
+        table = typed(ordered)
+        self._found[cell.digest] = table
+        if self.folder is not None:
+            path = self._path(cell)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, parquet(table))
+
+    def _path(self, cell: Cell) -> Path:
+        assert self.folder is not None
+        return self.folder / "cells" / f"{cell.digest}.parquet"
+
+    @property
+    def finished(self) -> list[Cell]:
+        """The cells that need not be run."""
+        return [cell for cell in self.cells if cell.digest in self._found]
+
+    def metrics(self) -> pd.DataFrame:
+        """The rows of all finished cells, the axes of the grid as the first columns."""
+        tables = []
+        for cell in self.finished:
+            table = self._found[cell.digest].copy()
+            for place, axis in enumerate(self.axes):
+                table.insert(place, axis, [cell.point[axis]] * len(table))
+            tables.append(table)
+        empty = pd.DataFrame(columns=[*self.axes, *COLUMNS])
+        return pd.concat(tables, ignore_index=True) if tables else empty
+
+    def about(self) -> dict[str, Any]:
+        """Provenance: device, versions, commit, and what was run."""
+        precision = choose_precision(self.cells[0].config.train.precision, self._device)[0]
+        return provenance(self._device) | {
+            "precision": precision,
+            "cells": len(self.cells),
+            "finished": len(self.finished),
+            "seeds": self.cells[0].config.seeds,
+        }
+
+
+def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Take a folder for a grid: a new one, or one that holds the same grid and is gone on with.
+
+    ``content`` says what the grid is, and is written to grid.json.
+    """
+    path = folder / "grid.json"
+    text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True, default=str) + "\n"
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError("out", str(folder), "a folder; there is a file of that name")
+        if folder.is_dir() and any(folder.iterdir()):
+            same = path.is_file() and path.read_text(encoding="utf-8") == text
+            if not same and not overwrite:
+                allowed = "a new folder, or one of the same grid, which is gone on with (or use --overwrite)"
+                raise InputError("out", str(folder), allowed)
+            if overwrite and not same:
+                for old in (folder / "cells").glob("*.parquet"):
+                    old.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        write(path, text.encode())
+    except OSError as error:
+        raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it, and the cell is run again") from error
+    if list(table.columns) != list(COLUMNS):
+        raise DataError(f"{path}: not the rows of a cell; delete it, and the cell is run again")
+    return table
+
+
+def _kind(study: Study) -> tuple[object, ...]:
+    """Studies of one kind can be stacked."""
+    model = study.model
+    shape = (model.name, tuple(model.shapes.items()), model.loss, model.l2, model.input_shape, model.outputs)
+    how = (type(study.rule), study.iterations, study.batch_size, study.every, tuple(study.at_delay), study.precision)
+    return (*shape, *how)
+
+
+def _batches(built: Sequence[tuple[Cell, Study]], device: str) -> Iterator[list[tuple[Cell, Study]]]:
+    """Cells that run at once."""
+    kinds: dict[object, list[tuple[Cell, Study]]] = {}
+    for cell, study in built:
+        kinds.setdefault(_kind(study), []).append((cell, study))
+    for members in kinds.values():
+        batch: list[tuple[Cell, Study]] = []
+        spent = 0.0
+        for cell, study in members:
+            cost = _flop(study)
+            if batch and spent + cost > _FLOP_AT_ONCE[device]:
+                yield batch
+                batch, spent = [], 0.0
+            batch.append((cell, study))
+            spent += cost
+        yield batch
+
+
+def _flop(study: Study) -> float:
+    clients = sum(run.clients for run in study.runs)
+    looks = 1 + study.iterations // study.every + len(study.at_delay)
+    tests = len(study.runs[0].data.dataset.x_test)
+    pixels = 1 if study.model.is_linear else 16  # a weight of a convolution is used at many places
+    return pixels * study.model.parameters * clients * (4.0 * study.iterations * study.batch_size + 2.0 * looks * tests)
+
+
+def _length(batch: Sequence[tuple[Cell, Study]]) -> int:
+    return batch[0][1].iterations

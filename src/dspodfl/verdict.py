@@ -1,0 +1,261 @@
+"""Whether a measurement bears out a claim: computed from the readings, and said in a sentence with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from dspodfl.experiment import Check, Experiment
+from dspodfl.plots import NAMES, curve
+
+Word = Literal["holds", "holds in part", "does not hold", "cannot be told"]
+
+MOST, SOME = 0.8, 0.4
+"""A claim about many points holds where it does at this share of them, and in part at that."""
+CLOSE = 0.025
+"""How far an accuracy may be from a printed one, or one standard deviation."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word, and the sentence that backs it."""
+
+    word: Word
+    sentence: str
+    check: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a check looks at: all rows, and how they were read."""
+
+    metrics: pd.DataFrame
+    reading: pd.DataFrame
+    axes: Sequence[str]
+    experiment: Experiment
+
+
+def judge(evidence: Evidence) -> list[Verdict]:
+    """A verdict for each check of an experiment."""
+    return [_CHECKS[check.kind](check, evidence) for check in evidence.experiment.check]
+
+
+def overall(verdicts: Sequence[Verdict]) -> Word:
+    """One word for several: what all of them say, or in part."""
+    words = {v.word for v in verdicts if v.word != "cannot be told"}
+    if not words:
+        return "cannot be told"
+    return words.pop() if len(words) == 1 else "holds in part"
+
+
+def _name(algorithm: str | None) -> str:
+    return NAMES.get(str(algorithm), str(algorithm))
+
+
+def _by_share(share: float) -> Word:
+    return "holds" if share >= MOST else "holds in part" if share >= SOME else "does not hold"
+
+
+def _unknown(check: Check, why: str) -> Verdict:
+    return Verdict("cannot be told", why, check.kind)
+
+
+def _pivot(evidence: Evidence, column: str) -> pd.DataFrame:
+    """Points by algorithms."""
+    return evidence.reading.pivot_table(index=list(evidence.axes), columns="algorithm", values=column, sort=False)
+
+
+def _accuracy(check: Check) -> str:
+    return "normalized_mean" if check.axis == "normalized" else "accuracy_mean"
+
+
+def _best(check: Check, evidence: Evidence) -> Verdict:
+    table = _pivot(evidence, _accuracy(check))
+    known = table[[a for a in check.among or table.columns if a in table]]
+    if check.algorithm in known:
+        known = known.dropna(subset=[str(check.algorithm)])
+    if check.algorithm not in known or known.shape[1] < 2 or not len(known):
+        return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been read")
+    first = known.idxmax(axis=1) == check.algorithm
+    where = f"at delay {evidence.experiment.read.at_delay:g}" if evidence.experiment.read.at_delay else "at the end"
+    places = ", ".join(_point(point) for point, best in first.items() if not best)
+    lost = f" (not at {' and '.join(evidence.axes)} = {places})" if places and int(first.sum()) else ""
+    sentence = f"{_name(check.algorithm)} is best {where} at {int(first.sum())} of {len(first)} points{lost}."
+    return Verdict(_by_share(float(first.mean())), sentence, check.kind)
+
+
+def _point(point: Any) -> str:
+    return (
+        "/".join(f"{v:g}" if isinstance(v, float) else str(v) for v in point)
+        if isinstance(point, tuple)
+        else (f"{point:g}" if isinstance(point, float) else str(point))
+    )
+
+
+def _ahead(check: Check, evidence: Evidence) -> Verdict:
+    x = "delay_total_normalized" if check.axis == "normalized" else "delay_total"
+    curves = {}
+    for algorithm, rows in evidence.metrics.groupby("algorithm", sort=False):
+        grid, mean, _ = curve([run for _, run in rows.groupby("seed")], x, "accuracy", log=True)
+        if len(grid):
+            curves[str(algorithm)] = (grid, mean)
+    chosen = [a for a in check.among or curves if a in curves]
+    if check.algorithm not in chosen or len(chosen) < 2:
+        return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been measured")
+    start = max(curves[a][0][0] for a in chosen)
+    end = min(curves[a][0][-1] for a in chosen)
+    if not start < end:
+        return _unknown(check, "the algorithms have no range of delay in common")
+    at = np.geomspace(max(start, 1e-9), end, 200)
+    values = {a: np.interp(at, *curves[a]) for a in chosen}
+    others = np.max([values[a] for a in chosen if a != check.algorithm], axis=0)
+    share = float((values[check.algorithm] >= others).mean())
+    name = "normalized" if check.axis == "normalized" else "raw"
+    sentence = (
+        f"{_name(check.algorithm)} has the highest mean accuracy over {share:.0%} of the {name} delays "
+        f"{start:.3g} to {end:.3g} (on a logarithmic scale) that all algorithms cover."
+    )
+    return Verdict(_by_share(share), sentence, check.kind)
+
+
+def _trend(check: Check, evidence: Evidence) -> Verdict:
+    table = _pivot(evidence, _accuracy(check))
+    chosen = [check.algorithm] if check.algorithm else list(table.columns)
+    up = check.kind == "rises"
+    found = {}
+    for algorithm in chosen:
+        line = table[algorithm].dropna() if algorithm in table else pd.Series(dtype=float)
+        if len(line) >= 3:
+            found[str(algorithm)] = float(stats.spearmanr(np.arange(len(line)), line.to_numpy()).statistic)
+    if not found:
+        return _unknown(check, "at least three points are needed to see a trend")
+    right = {a: r for a, r in found.items() if (r > 0.5) == up and abs(r) > 0.5}
+    ranks = ", ".join(f"{_name(a)} {r:+.2f}" for a, r in found.items())
+    axis = " and ".join(evidence.axes)
+    sentence = f"Accuracy {check.kind} with {axis} for {len(right)} of {len(found)} (rank correlation: {ranks})."
+    return Verdict(_by_share(len(right) / len(found)), sentence, check.kind)
+
+
+def _gap(check: Check, evidence: Evidence) -> Verdict:
+    table = _pivot(evidence, _accuracy(check)).dropna()
+    if check.algorithm not in table or len(table) < 3 or table.shape[1] < 2:
+        return _unknown(check, "at least three points with another algorithm are needed")
+    margin = table[check.algorithm] - table.drop(columns=check.algorithm).max(axis=1)
+    rank = float(stats.spearmanr(np.arange(len(margin)), margin.to_numpy()).statistic)
+    up = check.direction != "falls"
+    word: Word = "holds" if (rank > 0.5) == up and abs(rank) > 0.5 else "does not hold"
+    sentence = (
+        f"The margin of {_name(check.algorithm)} over the best other goes from {margin.iloc[0]:+.3f} to "
+        f"{margin.iloc[-1]:+.3f} with {' and '.join(evidence.axes)} (rank correlation {rank:+.2f})."
+    )
+    return Verdict(word, sentence, check.kind)
+
+
+def _flat(check: Check, evidence: Evidence) -> Verdict:
+    table = _pivot(evidence, _accuracy(check))
+    line = table[check.algorithm].dropna() if check.algorithm in table else pd.Series(dtype=float)
+    if len(line) < 2:
+        return _unknown(check, f"{_name(check.algorithm)} must have been read at two points at least")
+    spread = float(line.max() - line.min())
+    word: Word = (
+        "holds" if spread <= check.within else "holds in part" if spread <= 2 * check.within else "does not hold"
+    )
+    sentence = f"{_name(check.algorithm)} varies by {spread:.3f} over {' and '.join(evidence.axes)}."
+    return Verdict(word, sentence, check.kind)
+
+
+def _within(check: Check, evidence: Evidence) -> Verdict:
+    found = evidence.reading
+    known = found.dropna(subset=["accuracy_mean", "printed_accuracy"]) if "printed_accuracy" in found else found[:0]
+    if not len(known):
+        return _unknown(check, "no printed accuracy was measured")
+    away = (known["accuracy_mean"] - known["printed_accuracy"]).abs()
+    met = away <= np.maximum(CLOSE, known["accuracy_std"])
+    worst = known.iloc[int(np.argmax(away.to_numpy()))]
+    sentence = (
+        f"{int(met.sum())} of {len(known)} printed accuracies are met within {CLOSE} or one standard deviation; the "
+        f"furthest is {_name(worst['algorithm'])} at {worst['iteration']:,}: {worst['accuracy_mean']:.3f} ± "
+        f"{worst['accuracy_std']:.3f} against {worst['printed_accuracy']:.2f}."
+    )
+    share = float(met.mean())
+    return Verdict(
+        "holds" if share == 1 else "holds in part" if share >= SOME else "does not hold", sentence, check.kind
+    )
+
+
+def beside(reading: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
+    """A reading with the paper's printed numbers in further columns, ``printed_…``."""
+    printed = pd.DataFrame([p.model_dump(exclude_none=True) for p in experiment.printed])
+    if printed.empty:
+        return reading
+    keys = [key for key in ("algorithm", "iteration", "target") if key in printed and key in reading]
+    return reading.merge(printed.rename(columns=lambda c: c if c in keys else f"printed_{c}"), how="left", on=keys)
+
+
+def _sooner(check: Check, evidence: Evidence) -> Verdict:
+    reading = _symmetric(evidence.reading)
+    table = reading.pivot_table(index="target", columns="algorithm", values="total_median", dropna=False, sort=False)
+    mine = table.get(str(check.algorithm))
+    if mine is None:
+        return _unknown(check, f"{_name(check.algorithm)} was not measured")
+    pairs, won = 0, 0
+    for other in check.than or [str(a) for a in table if a != check.algorithm]:
+        for target in table.index:
+            ours, theirs = mine[target], table[other][target]
+            if np.isfinite(ours) or np.isfinite(theirs):
+                pairs += 1
+                won += bool(np.isfinite(ours) and (not np.isfinite(theirs) or ours < theirs))
+    if not pairs:
+        return _unknown(check, "no target was reached by half of the runs")
+    sentence = (
+        f"The median delay of {_name(check.algorithm)} is the smaller one in {won} of {pairs} comparisons with the "
+        "others at the targets."
+    )
+    return Verdict(_by_share(won / pairs), sentence, check.kind)
+
+
+def _symmetric(reading: pd.DataFrame) -> pd.DataFrame:
+    column = next((c for c in reading if str(c).endswith("link_draw")), None)
+    return reading if column is None else reading[reading[column] == "symmetric"]
+
+
+def _ratio(check: Check, evidence: Evidence) -> Verdict:
+    column = next((c for c in evidence.axes if c.endswith("link_draw")), None)
+    printed = [p for p in evidence.experiment.printed if p.algorithm == check.algorithm and p.processing]
+    if column is None or not printed:
+        return _unknown(check, "needs both link draws and printed delays")
+    paper = float(np.median([(p.transmission or 0.0) / float(p.processing or 1.0) for p in printed]))
+    ours = {}
+    for draw, rows in evidence.reading[evidence.reading["algorithm"] == check.algorithm].groupby(column, sort=False):
+        known = rows.dropna(subset=["processing_median", "transmission_median"])
+        if len(known):
+            ours[str(draw)] = float((known["transmission_median"] / known["processing_median"]).median())
+    if not ours:
+        return _unknown(check, f"{_name(check.algorithm)} reached no target")
+    nearest = min(ours, key=lambda draw: abs(ours[draw] - paper))
+    told = ", ".join(f"{value:.2f} with {draw} draws" for draw, value in ours.items())
+    sentence = (
+        f"Transmission over processing delay of {_name(check.algorithm)}: {told}; the paper prints {paper:.2f}, "
+        f"which is nearest to {nearest} draws."
+    )
+    return Verdict("holds" if nearest == "symmetric" else "does not hold", sentence, check.kind)
+
+
+_CHECKS: dict[str, Callable[[Check, Evidence], Verdict]] = {
+    "best": _best,
+    "ahead": _ahead,
+    "rises": _trend,
+    "falls": _trend,
+    "gap": _gap,
+    "flat": _flat,
+    "within": _within,
+    "sooner": _sooner,
+    "ratio": _ratio,
+}
+CHECKS = tuple(_CHECKS)
+"""The kinds of checks."""

@@ -1,0 +1,207 @@
+"""Grids: what is varied, the cells that it makes, and studies that run them stacked and keep what is finished."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.edge import TINY, merged, on_the_cpu
+
+from dspodfl import ConfigError, InputError, run, study, sweep
+from dspodfl.config import Config
+from dspodfl.errors import DataError
+from dspodfl.grid import Axis, Point, assign, cells
+from dspodfl.study import COLUMNS
+from dspodfl.sweep import Sweep, claim
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch):
+    on_the_cpu(monkeypatch)
+
+
+def grid(*axes, **changes):
+    return cells(merged(TINY, changes), axes)
+
+
+RATES = Axis.of("train.learning_rate.value", [0.01, 0.1, 0.5])
+REFRESH = Axis.of("rates.refresh", [0, 2])
+
+
+# --- axes and cells -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "values"),
+    [
+        ("train.learning_rate.value=0.001,0.01", "train.learning_rate.value", [0.001, 0.01]),
+        ("graph.kind=ring,complete", "graph.kind", ["ring", "complete"]),
+        ("rates.refresh = 0, 1000", "rates.refresh", [0, 1000]),
+        ('model.name="svm"', "model.name", ["svm"]),
+        ('algorithms=["dgd"],[\'rg\', "dgd"]', "algorithms", [["dgd"], ["rg", "dgd"]]),
+        ("graph.allow_disconnected=true,false", "graph.allow_disconnected", [True, False]),
+    ],
+)
+def test_what_is_varied_is_read_from_the_command_line(text, name, values):
+    axis = Axis.parse(text)
+    assert axis.name == name
+    assert [point.value for point in axis.points] == values
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=", "=1", "a=1,,2", "a=1,1", "a=[1", "a=nan,1", "a=x y"])
+def test_what_cannot_be_varied_is_refused_by_name(text):
+    with pytest.raises(ConfigError, match="--over"):
+        Axis.parse(text)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+def test_cells_are_all_combinations_the_last_axis_fastest(sizes):
+    axes = [Axis(f"a{n}", tuple(Point(v, {"seed": v}) for v in range(size))) for n, size in enumerate(sizes)]
+    found = [tuple(cell.point.values()) for cell in cells(TINY, axes)]
+    assert found == list(np.ndindex(*sizes))
+
+
+def test_every_key_of_an_axis_gets_the_value():
+    (one, _) = grid(Axis.of("a", [0.5, 0.7], ["rates.sgd.a", "rates.sgd.b"]))
+    assert (one.config.rates.sgd.a, one.config.rates.sgd.b, one.config.rates.link.a) == (0.5, 0.5, 0.5)
+
+
+def test_a_cell_that_is_no_configuration_says_which_and_why():
+    with pytest.raises(ConfigError, match=r"at train.iterations = -1: train.iterations"):
+        grid(Axis.of("train.iterations", [4, -1]))
+    with pytest.raises(ConfigError, match="varied once"):
+        grid(REFRESH, REFRESH)
+    with pytest.raises(ConfigError, match="is a value, not a table"):
+        grid(Axis.of("seeds.value", [1]))
+
+
+def test_the_base_stays_as_it_is():
+    before = json.dumps(TINY)
+    grid(RATES, REFRESH)
+    assert json.dumps(TINY) == before
+
+
+def test_cells_have_one_name_for_one_configuration():
+    names = [cell.digest for cell in grid(RATES, REFRESH)]
+    assert len(set(names)) == 6
+    assert names == [cell.digest for cell in grid(RATES, REFRESH)]
+    raw = dict(TINY)
+    assign(raw := json.loads(json.dumps(raw)), "train.learning_rate.value", 0.01)
+    assert cells(raw, [])[0].digest == names[0]
+
+
+# --- sweeps ---------------------------------------------------------------------------------------------------
+
+
+def test_a_stacked_sweep_has_the_rows_of_each_study_alone():
+    axes = [Axis.of("clients.count", [4, 6]), Axis.of("rates.refresh", [0, 2])]
+    found = Sweep(grid(*axes, eval={"every": 2, "at_delay": [3.0]}), ["clients.count", "rates.refresh"])
+    list(found)
+    metrics = found.metrics()
+    assert list(metrics.columns) == ["clients.count", "rates.refresh", *COLUMNS]
+    for cell in found.cells:
+        mine = metrics
+        for name, value in cell.point.items():
+            mine = mine[mine[name] == value]
+        alone = run(cell.config).metrics
+        pd.testing.assert_frame_equal(mine[list(COLUMNS)].reset_index(drop=True), alone, rtol=1e-6)
+
+
+def test_cells_of_one_kind_are_one_study(monkeypatch):
+    seen = []
+    real = sweep.measure
+    monkeypatch.setattr(sweep, "measure", lambda s, *more: seen.append(len(s.runs)) or real(s, *more))
+    list(Sweep(grid(RATES, REFRESH), []))
+    assert seen == [6 * 2]  # two algorithms, one seed
+    seen.clear()
+    list(Sweep(grid(Axis.of("train.batch_size", [1, 2]), RATES), []))
+    assert seen == [6, 6]  # batches of two sizes cannot be stacked
+
+
+def test_datasets_are_held_once(monkeypatch):
+    from dspodfl import data
+
+    loads = []
+    real = data.load
+    monkeypatch.setattr(data, "load", lambda name: loads.append(name) or real(name))
+    list(Sweep(grid(REFRESH, data={"name": "fmnist-mini", "partition": {"kind": "iid"}}, train={"iterations": 1}), []))
+    assert loads == ["fmnist-mini"]
+
+
+def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)  # every cell by itself
+    first = Sweep(grid(RATES), ["train.learning_rate.value"], tmp_path)
+    for cell in first:
+        if cell.point["train.learning_rate.value"] == 0.1:
+            break
+    assert len(first.finished) == 2
+    ran = []
+    real = sweep.measure
+    monkeypatch.setattr(sweep, "measure", lambda s, *more: ran.append(s.runs[0].learning_rate.value) or real(s, *more))
+    second = Sweep(grid(RATES), ["train.learning_rate.value"], tmp_path)
+    assert len(second.finished) == 2
+    assert [cell.point["train.learning_rate.value"] for cell in second] == [0.5]
+    assert ran == [0.5]
+    whole = Sweep(grid(RATES), ["train.learning_rate.value"])
+    list(whole)
+    pd.testing.assert_frame_equal(second.metrics(), whole.metrics())
+    assert list(Sweep(grid(RATES), [], tmp_path)) == []
+
+
+def test_a_cell_is_kept_as_soon_as_its_wave_is_done(monkeypatch, tmp_path):
+    from dspodfl.plan import Plan
+
+    found = grid(REFRESH, eval={"every": 4})
+    monkeypatch.setattr(study, "make_plan", lambda *a: Plan((), ([0, 1], [2, 3]), 1, 1, 1))
+    running = iter(Sweep(found, [], tmp_path))
+    assert next(running).point == {"rates.refresh": 0}
+    assert len(list((tmp_path / "cells").iterdir())) == 1
+
+
+def test_a_damaged_cell_is_named(tmp_path):
+    (tmp_path / "cells").mkdir()
+    (cell,) = grid()
+    (tmp_path / "cells" / f"{cell.digest}.parquet").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="delete it"):
+        Sweep([cell], [], tmp_path)
+
+
+def test_progress_counts_what_is_left(monkeypatch):
+    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
+    heard = []
+    list(Sweep(grid(RATES), [], tick=lambda done, whole: heard.append((done, whole))))
+    assert heard == [(k, 12) for k in range(1, 13)]
+
+
+def test_equal_cells_are_run_once(monkeypatch):
+    twice = [*grid(RATES), *grid(RATES)]
+    seen = []
+    real = sweep.measure
+    monkeypatch.setattr(sweep, "measure", lambda s, *more: seen.append(len(s.runs)) or real(s, *more))
+    found = Sweep(twice, ["train.learning_rate.value"])
+    list(found)
+    assert seen == [6]
+    assert len(found.finished) == 6
+
+
+# --- folders --------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_taken_for_one_grid(tmp_path):
+    claim(tmp_path / "a", {"cells": [1]}, overwrite=False)
+    claim(tmp_path / "a", {"cells": [1]}, overwrite=False)  # gone on with
+    with pytest.raises(InputError, match="same grid"):
+        claim(tmp_path / "a", {"cells": [2]}, overwrite=False)
+    (tmp_path / "a" / "cells").mkdir()
+    (tmp_path / "a" / "cells" / "old.parquet").touch()
+    claim(tmp_path / "a", {"cells": [2]}, overwrite=True)
+    assert not list((tmp_path / "a" / "cells").iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="a file of that name"):
+        claim(tmp_path / "file", {}, overwrite=True)
+
+
+def test_a_grid_is_made_of_configurations():
+    assert all(isinstance(cell.config, Config) for cell in grid(RATES))
