@@ -157,13 +157,12 @@ def test_a_cell_is_kept_as_soon_as_its_wave_is_done(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "make_plan", lambda *a: Plan((), ([0, 1], [2, 3]), 1, 1, 1))
     running = iter(Sweep(found, [], tmp_path))
     assert next(running).point == {"rates.refresh": 0}
-    assert len(list((tmp_path / "cells").iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_damaged_cell_is_named(tmp_path):
-    (tmp_path / "cells").mkdir()
     (cell,) = grid()
-    (tmp_path / "cells" / f"{cell.digest}.parquet").write_bytes(b"nothing")
+    (tmp_path / f"{cell.digest}.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match="delete it"):
         Sweep([cell], [], tmp_path)
 
@@ -194,10 +193,8 @@ def test_a_folder_is_taken_for_one_grid(tmp_path):
     claim(tmp_path / "a", {"cells": [1]}, overwrite=False)  # gone on with
     with pytest.raises(InputError, match="same grid"):
         claim(tmp_path / "a", {"cells": [2]}, overwrite=False)
-    (tmp_path / "a" / "cells").mkdir()
-    (tmp_path / "a" / "cells" / "old.parquet").touch()
     claim(tmp_path / "a", {"cells": [2]}, overwrite=True)
-    assert not list((tmp_path / "a" / "cells").iterdir())
+    claim(tmp_path / "a", {"cells": [2]}, overwrite=False)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="a file of that name"):
         claim(tmp_path / "file", {}, overwrite=True)

@@ -137,6 +137,14 @@ def test_a_gap_is_that_to_the_best_other(direction, word):
     assert found.word == word and "+0.700 to +0.300" in found.sentence
 
 
+@pytest.mark.parametrize(("at", "word"), [([2, 3], "holds"), ([2, 5], "holds in part"), ([5], "does not hold")])
+def test_tuned_is_against_the_best_of_the_others_at_their_best(at, word):
+    metrics = swept({"dspodfl": [0.1, 0.8, 0.9, 0.4, 0.2], "dgd": [0.1, 0.2, 0.3, 0.7, 0.1], "rg": [0.6] * 5})
+    found = judged(Check(kind="tuned", algorithm="dspodfl", at=at), metrics, at_delay=10.0)
+    assert found.word == word
+    assert "DGD, has 0.700 at its own best, 4" in found.sentence
+
+
 @pytest.mark.parametrize(("last", "word"), [(0.52, "holds"), (0.58, "holds in part"), (0.9, "does not hold")])
 def test_flat_is_a_small_range(last, word):
     metrics = swept({"dspodfl": [0.5, 0.5, 0.5, 0.5, last]})

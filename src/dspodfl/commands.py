@@ -88,7 +88,7 @@ def sweep(
     )
     digest = hashlib.sha256("".join(cell.digest for cell in grid).encode()).hexdigest()[:7]
     folder = out or Path("runs") / f"{config.stem}-sweep-{digest}"
-    outcome = _carry_out(experiment, grid, folder, device, overwrite, quiet)
+    outcome = _carry_out(experiment, grid, folder, folder / "cells", device, overwrite, quiet)
     if not quiet:
         _print(outcome, folder)
 
@@ -133,7 +133,7 @@ def reproduce(
         if not quiet:
             _err.print(Text(f"[{number}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
         grid = experiment.cells(quick=quick, seeds=seeds)
-        outcome = _carry_out(experiment, grid, out / experiment.name, device, overwrite, quiet)
+        outcome = _carry_out(experiment, grid, out / experiment.name, out / "cells", device, overwrite, quiet)
         if not quiet:
             _print(outcome, out / experiment.name)
     if not quiet:
@@ -157,7 +157,7 @@ def report(
 
 
 def _carry_out(
-    experiment: Experiment, grid: list[Cell], folder: Path, device: str, overwrite: bool, quiet: bool
+    experiment: Experiment, grid: list[Cell], folder: Path, store: Path, device: str, overwrite: bool, quiet: bool
 ) -> Outcome:
     """Run what is not finished of a grid, and write what it came to."""
     from dspodfl.outcome import Outcome
@@ -169,9 +169,10 @@ def _carry_out(
         "read": experiment.read.model_dump(),
         "cells": {cell.digest: dict(cell.point) for cell in grid},
     }
-    claim(folder, content, overwrite=overwrite)
     meter = _Meter(len(grid), not quiet)
-    run = Sweep(grid, experiment.axes, folder, device, meter.tick, meter.plan)
+    run = Sweep(grid, experiment.axes, store, device, meter.tick, meter.plan)
+    run.prepare()
+    claim(folder, content, overwrite=overwrite)
     if run.finished and not quiet:
         _err.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
     started = time.monotonic()

@@ -87,14 +87,14 @@ class Quick(_Table):
 class Check(_Table):
     """What is computed to judge a claim, by `dspodfl.verdict`."""
 
-    kind: Literal["best", "ahead", "rises", "falls", "gap", "flat", "within", "sooner", "ratio"]
+    kind: Literal["best", "ahead", "rises", "falls", "gap", "flat", "tuned", "within", "sooner", "ratio"]
     algorithm: str | None = None
     among: list[str] = []
     than: list[str] = []
     direction: Literal["rises", "falls"] | None = None
     axis: Literal["raw", "normalized"] = "raw"
     within: float = 0.05
-    says: str = ""
+    at: list[float] = []
 
 
 class Printed(_Table):

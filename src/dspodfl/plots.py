@@ -226,7 +226,9 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                         )  # fmt: skip
             axis.set_xticks(range(len(targets)), [f"{t:g}" for t in targets])
             axis.set_xlabel("target accuracy")
-            axis.set_yscale("log")
+            axis.set_xlim(-0.6, len(targets) - 0.4)
+            if (rows["total_median"].astype(float) > 0).any():
+                axis.set_yscale("log")
             named = ", ".join(
                 f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True)
             )

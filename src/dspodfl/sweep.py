@@ -29,33 +29,43 @@ _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 
 @dataclass(eq=False)
 class Sweep:
-    """Cells, and the folder that keeps what is finished of them; without a folder, memory does."""
+    """Cells, and the store that keeps what is finished of them; without one, memory does.
+
+    Several grids may share a store: what one has run, the others need not.
+    """
 
     cells: Sequence[Cell]
     axes: Sequence[str]
-    folder: Path | None = None
+    store: Path | None = None
     device: str = "auto"
     tick: Callable[[int, int], None] | None = None
     """Hears of iterations done, of how many in all."""
     on_plan: Callable[[Plan], None] | None = None
     _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
+    _built: list[tuple[Cell, Study]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._device = choose_device(self.device)
         for cell in self.cells:
             choose_precision(cell.config.train.precision, self._device)
-        if self.folder is not None:
+        if self.store is not None:
             for cell in self.cells:
                 path = self._path(cell)
                 if path.is_file():
                     self._found[cell.digest] = _read(path)
 
-    def __iter__(self) -> Iterator[Cell]:
-        """Run what is not finished, and give each cell when it is."""
+    def prepare(self) -> None:
+        """Build what is not finished: what cannot be built is found out before anything runs."""
         left = [cell for cell in self._unique() if cell.digest not in self._found]
         library: dict[str, Dataset] = {}
-        built = [(cell, build(cell.config, library=library)[1]) for cell in left]
-        batches = list(_batches(built, self._device.type))
+        self._built = [(cell, build(cell.config, library=library)[1]) for cell in left]
+
+    def __iter__(self) -> Iterator[Cell]:
+        """Run what is not finished, and give each cell when it is."""
+        if self._built is None:
+            self.prepare()
+        batches = list(_batches(self._built or [], self._device.type))
+        self._built = None
         whole = sum(_length(studies) for studies in batches)
         before = 0
         for batch in batches:
@@ -96,14 +106,14 @@ class Sweep:
         ordered = sorted(rows, key=lambda row: (order[str(row["algorithm"])], row["seed"], row["iteration"]))
         table = typed(ordered)
         self._found[cell.digest] = table
-        if self.folder is not None:
+        if self.store is not None:
             path = self._path(cell)
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path, parquet(table))
 
     def _path(self, cell: Cell) -> Path:
-        assert self.folder is not None
-        return self.folder / "cells" / f"{cell.digest}.parquet"
+        assert self.store is not None
+        return self.store / f"{cell.digest}.parquet"
 
     @property
     def finished(self) -> list[Cell]:
@@ -135,7 +145,8 @@ class Sweep:
 def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
     """Take a folder for a grid: a new one, or one that holds the same grid and is gone on with.
 
-    ``content`` says what the grid is, and is written to grid.json.
+    ``content`` says what the grid is, and is written to grid.json. Finished cells of another grid stay: each is named
+    by what it computes.
     """
     path = folder / "grid.json"
     text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True, default=str) + "\n"
@@ -147,9 +158,6 @@ def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
             if not same and not overwrite:
                 allowed = "a new folder, or one of the same grid, which is gone on with (or use --overwrite)"
                 raise InputError("out", str(folder), allowed)
-            if overwrite and not same:
-                for old in (folder / "cells").glob("*.parquet"):
-                    old.unlink()
         folder.mkdir(parents=True, exist_ok=True)
         write(path, text.encode())
     except OSError as error:

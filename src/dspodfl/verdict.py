@@ -123,6 +123,11 @@ def _ahead(check: Check, evidence: Evidence) -> Verdict:
     return Verdict(_by_share(share), sentence, check.kind)
 
 
+def _rank(line: pd.Series) -> float:
+    """Rank correlation with the order of the points; 0 for a line that does not move."""
+    return float(stats.spearmanr(np.arange(len(line)), line.to_numpy()).statistic) if line.nunique() > 1 else 0.0
+
+
 def _trend(check: Check, evidence: Evidence) -> Verdict:
     table = _pivot(evidence, _accuracy(check))
     chosen = [check.algorithm] if check.algorithm else list(table.columns)
@@ -131,7 +136,7 @@ def _trend(check: Check, evidence: Evidence) -> Verdict:
     for algorithm in chosen:
         line = table[algorithm].dropna() if algorithm in table else pd.Series(dtype=float)
         if len(line) >= 3:
-            found[str(algorithm)] = float(stats.spearmanr(np.arange(len(line)), line.to_numpy()).statistic)
+            found[str(algorithm)] = _rank(line)
     if not found:
         return _unknown(check, "at least three points are needed to see a trend")
     right = {a: r for a, r in found.items() if (r > 0.5) == up and abs(r) > 0.5}
@@ -146,13 +151,32 @@ def _gap(check: Check, evidence: Evidence) -> Verdict:
     if check.algorithm not in table or len(table) < 3 or table.shape[1] < 2:
         return _unknown(check, "at least three points with another algorithm are needed")
     margin = table[check.algorithm] - table.drop(columns=check.algorithm).max(axis=1)
-    rank = float(stats.spearmanr(np.arange(len(margin)), margin.to_numpy()).statistic)
+    rank = _rank(margin)
     up = check.direction != "falls"
     word: Word = "holds" if (rank > 0.5) == up and abs(rank) > 0.5 else "does not hold"
     sentence = (
         f"The margin of {_name(check.algorithm)} over the best other goes from {margin.iloc[0]:+.3f} to "
         f"{margin.iloc[-1]:+.3f} with {' and '.join(evidence.axes)} (rank correlation {rank:+.2f})."
     )
+    return Verdict(word, sentence, check.kind)
+
+
+def _tuned(check: Check, evidence: Evidence) -> Verdict:
+    """An algorithm at some points against every other at its own best point."""
+    table = _pivot(evidence, _accuracy(check))
+    mine = [value for value in check.at if value in table.index]
+    others = table.drop(columns=str(check.algorithm), errors="ignore").max().dropna()
+    if check.algorithm not in table or not mine or not len(others):
+        return _unknown(check, f"{_name(check.algorithm)} must have been read at {check.at}, beside another algorithm")
+    rival = str(others.idxmax())
+    won = [value for value in mine if table[check.algorithm][value] >= others.max()]
+    told = ", ".join(f"{table[check.algorithm][value]:.3f} at {value:g}" for value in mine)
+    best = table.index[int(table[rival].to_numpy().argmax())]
+    sentence = (
+        f"{_name(check.algorithm)} has {told}; the best of the others, {_name(rival)}, has {others.max():.3f} "
+        f"at its own best, {best:g}."
+    )
+    word: Word = "holds" if len(won) == len(mine) else "holds in part" if won else "does not hold"
     return Verdict(word, sentence, check.kind)
 
 
@@ -253,6 +277,7 @@ _CHECKS: dict[str, Callable[[Check, Evidence], Verdict]] = {
     "falls": _trend,
     "gap": _gap,
     "flat": _flat,
+    "tuned": _tuned,
     "within": _within,
     "sooner": _sooner,
     "ratio": _ratio,

@@ -1,0 +1,205 @@
+"""The experiments of the paper: every file is valid, says what it is, and runs at toy size."""
+
+import json
+
+import pandas as pd
+import pytest
+from tests.edge import TINY_TOML, CommandLine, on_the_cpu
+
+from dspodfl import ConfigError, InputError, sweep
+from dspodfl import experiment as experiments
+from dspodfl.experiment import named, names
+from dspodfl.outcome import Outcome, read
+from dspodfl.schedule import SCHEDULES
+from dspodfl.sweep import Sweep
+from dspodfl.verdict import CHECKS
+
+ALL = [named(name) for name in names()]
+IDS = [e.name for e in ALL]
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch):
+    on_the_cpu(monkeypatch)
+
+
+@pytest.fixture
+def dspodfl(monkeypatch, capsys, tmp_path):
+    (tmp_path / "study.toml").write_text(TINY_TOML)
+    return CommandLine(monkeypatch, capsys, tmp_path)
+
+
+def toy(experiment):
+    """Changes that make it run in no time."""
+    partition = experiment.base.get("data", {}).get("partition", {"kind": "iid"})
+    data = {"name": "synthetic", "samples": 600, "test_samples": 50, "classes": 10, "features": 4}
+    more = {"train.iterations": 3, "eval.every": 1, "data": {**data, "partition": partition}, "model": {"name": "svm"}}
+    return more
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=IDS)
+def test_every_experiment_runs_at_toy_size_and_is_read_and_judged(experiment, monkeypatch):
+    grid = experiment.cells(quick=True, seeds=1, more=toy(experiment))
+    assert len(grid) <= len(experiment.cells())
+    run = Sweep(grid, experiment.axes)
+    assert len(list(run)) == len({cell.digest for cell in grid})
+    outcome = Outcome.of(experiment, grid, run.metrics(), run.about())
+    assert len(outcome.reading)
+    assert set(outcome.reading["algorithm"]) == set(grid[0].config.algorithms)
+    assert [v.check for v in outcome.verdicts] == [c.kind for c in experiment.check]
+    assert all(v.sentence for v in outcome.verdicts)
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=IDS)
+def test_every_experiment_says_what_it_is(experiment):
+    assert experiment.title and experiment.paper and len(experiment.says) > 20
+    assert experiment.check, "nothing is judged"
+    assert experiment.dataset in ("fmnist", "cifar10")
+    assert experiment.seeds >= (10 if experiment.dataset == "fmnist" else 3)
+    for cell in experiment.cells():
+        assert cell.config.data.name == experiment.dataset
+        assert cell.config.algorithms == list(SCHEDULES)
+        assert cell.config.model.name == ("svm" if experiment.dataset == "fmnist" else "vgg11")
+        for iteration in experiment.read.iterations:
+            every = cell.config.eval.every
+            assert iteration % every == 0 or iteration == cell.config.train.iterations
+    for printed in experiment.printed:
+        assert printed.algorithm in SCHEDULES
+
+
+def test_quick_needs_no_data_but_the_bundled_sample():
+    for experiment in ALL:
+        if experiment.dataset == "fmnist":
+            assert {cell.config.data.name for cell in experiment.cells(quick=True)} == {"fmnist-mini"}
+
+
+def test_everything_that_the_paper_shows_has_its_file():
+    kinds = {(e.dataset, e.kind) for e in ALL}
+    assert kinds == {(d, k) for d in ("fmnist", "cifar10") for k in experiments.KINDS}
+    swept = {(e.dataset, axis) for e in ALL for over in e.over for axis in (over.keys or [over.name])}
+    for key in ("data.partition.per_client", "graph.radius", "clients.count", "train.learning_rate.value"):
+        assert {("fmnist", key), ("cifar10", key)} <= swept
+    assert {check.kind for e in ALL for check in e.check} <= set(CHECKS)
+
+
+@pytest.mark.parametrize("kind", experiments.KINDS)
+def test_every_kind_has_a_figure(kind, tmp_path):
+    experiment = next(e for e in ALL if e.kind == kind)
+    grid = experiment.cells(quick=True, seeds=2, more=toy(experiment))
+    run = Sweep(grid, experiment.axes)
+    list(run)
+    folder = Outcome.of(experiment, grid, run.metrics(), run.about()).save(tmp_path / "out")
+    assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "figure.svg").read_text().startswith("<?xml")
+
+
+def test_an_experiment_that_is_none_is_refused_with_what_is_wrong(tmp_path):
+    for text, why in (
+        ("title = 1", "title"),
+        ('kind = "sweep"', "over|Field required"),
+        ("nonsense = 1", "nonsense"),
+        ("title = ", "cannot be read"),
+    ):
+        path = tmp_path / "bad.toml"
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=why):
+            experiments.read(path)
+    with pytest.raises(InputError, match=r"did you mean 'fmnist-iid'"):
+        named("fmnist-iit")
+
+
+def test_nothing_measured_reads_as_nothing():
+    assert read(ALL[0], pd.DataFrame()).empty
+
+
+# --- the command line -----------------------------------------------------------------------------------------
+
+
+def test_the_list_names_every_experiment(dspodfl):
+    answer = dspodfl("reproduce", "--list")
+    assert answer.code == 0
+    assert [line.split()[0] for line in answer.out.splitlines()] == IDS
+    assert dspodfl("reproduce").code == 2
+    assert dspodfl("reproduce", "nothing").code == 2
+    assert dspodfl("reproduce", "fmnist-iid", "--seeds", "0").code == 2
+
+
+def small(monkeypatch):
+    """Make the experiments toys."""
+    real = experiments.Experiment.cells
+    monkeypatch.setattr(
+        experiments.Experiment,
+        "cells",
+        lambda self, **how: real(self, quick=True, seeds=how.get("seeds") or 1, more=toy(self)),
+    )
+
+
+def test_reproduce_writes_a_folder_an_experiment_and_goes_on_where_it_was(dspodfl, monkeypatch):
+    small(monkeypatch)
+    answer = dspodfl("reproduce", "fmnist-labels-uniform", "fmnist-iid-table-accuracy", "--out", "rep")
+    assert answer.code == 0, answer.err
+    for name in ("fmnist-labels-uniform", "fmnist-iid-table-accuracy"):
+        found = json.loads((dspodfl.folder / "rep" / name / "result.json").read_text())
+        assert found["verdicts"] and found["about"]["finished"] == found["about"]["cells"]
+    monkeypatch.setattr(sweep, "measure", lambda *_: pytest.fail("run again"))
+    again = dspodfl("reproduce", "fmnist-labels-uniform", "--out", "rep")
+    assert again.code == 0 and "were finished before" in again.err
+    other = dspodfl("reproduce", "fmnist-labels-uniform", "--seeds", "2", "--out", "rep")
+    assert other.code == 2 and "same grid" in other.err
+
+
+def test_quick_says_what_it_leaves_out(dspodfl, monkeypatch):
+    small(monkeypatch)
+    answer = dspodfl("reproduce", "cifar10-iid", "--quick", "--out", "rep")
+    assert answer.code == 0 and "left out by --quick" in answer.err
+    assert not (dspodfl.folder / "rep").exists()
+
+
+def test_an_interrupted_sweep_keeps_what_is_finished(dspodfl, monkeypatch):
+    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
+    real, count = sweep.measure, []
+
+    def interrupted(made, *more):
+        count.append(1)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+        return real(made, *more)
+
+    monkeypatch.setattr(sweep, "measure", interrupted)
+    words = ("sweep", "study.toml", "--over", "train.learning_rate.value=0.01,0.1,0.5", "--out", "s")
+    answer = dspodfl(*words)
+    assert answer.code == 130
+    assert "2 of 3 cells are finished and kept" in answer.err.replace("\n", " ")
+    answer = dspodfl(*words)
+    assert answer.code == 0 and "2 of 3 cells were finished before" in answer.err.replace("\n", " ")
+    metrics = pd.read_parquet(dspodfl.folder / "s" / "metrics.parquet")
+    assert metrics["train.learning_rate.value"].nunique() == 3
+    assert len(count) == 4
+
+
+def test_a_sweep_of_one_s_own_reads_at_a_delay(dspodfl):
+    over = ("--over", "train.learning_rate.value=0.01,0.5", "--over", "rates.refresh=0,2")
+    answer = dspodfl("sweep", "study.toml", *over, "--at-delay", "4", "--out", "s")
+    assert answer.code == 0, answer.err
+    table = pd.read_csv(dspodfl.folder / "s" / "table.csv")
+    assert len(table) == 2 * 2 * 2 and set(table["delay"]) == {4.0}
+    assert (table["reached"] <= table["seeds"]).all()
+    metrics = pd.read_parquet(dspodfl.folder / "s" / "metrics.parquet")
+    assert set(metrics.columns[:2]) == {"train.learning_rate.value", "rates.refresh"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--over", "nothing=1"), "nothing"),
+        (("--over", "train.iterations=0,4"), "train.iterations = 0"),
+        (("--over", "seed"), "--over"),
+        (("--over", "rates.refresh=0,2", "--at-delay", "-1"), "--at-delay"),
+        (("--over", "rates.refresh=0,2", "--device", "tpu"), "device"),
+    ],
+)
+def test_bad_sweeps_are_refused_and_nothing_is_written(words, why, dspodfl):
+    before = dspodfl.written()
+    answer = dspodfl("sweep", "study.toml", *words, "--out", "s")
+    assert answer.code == 2 and why in answer.err and "Traceback" not in answer.err
+    assert dspodfl.written() == before

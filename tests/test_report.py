@@ -1,0 +1,390 @@
+"""The report: one page that needs nothing else, whatever the folders hold."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dspodfl import readings
+from dspodfl.config import Config, dumps
+from dspodfl.errors import DataError
+from dspodfl.outcome import Outcome
+from dspodfl.report import page
+from dspodfl.results import Result
+from dspodfl.study import COLUMNS
+from dspodfl.summary import summarize
+from dspodfl.verdict import Verdict
+
+VOID = {"meta", "img"}
+ABOUT = {"device": "cpu", "versions": {"dspodfl": "0.1", "python": "3.11"}, "commit": "abc123", "precision": "fp32"}
+ABOUT |= {"seeds": 2, "wall_seconds": 12.34}
+HOSTILE = "<script>alert(\"x\")</script> & 'quotes' <b>bold</b>"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Page(HTMLParser):
+    """What a test asks of a page; refuses one whose elements are not closed in turn."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.source, self.elements, self.text, self._open = text, [], "", []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self._open:
+            self.text += data
+
+    def all(self, tag, **wanted):
+        return [a for t, a in self.elements if t == tag and wanted.items() <= a.items()]
+
+    def values(self, name):
+        return [a[name] for _, a in self.elements if name in a]
+
+
+def metrics(axis=None, values=(None,), algorithms=("dspodfl", "dgd"), seeds=2, reach=1.0):
+    """Made up: accuracies rise with the iterations, and the second algorithm takes more delay."""
+    rows = []
+    for value in values:
+        for n, algorithm in enumerate(algorithms):
+            for seed in range(seeds):
+                for k in range(0, 60, 10):
+                    row = dict.fromkeys(COLUMNS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": k}
+                    delay = k * (1 + n) * (reach if seed else 1.0)
+                    row |= {"accuracy": 0.1 + 0.012 * k + 0.01 * seed, "loss": 1.0, "diverged": False}
+                    row |= {"delay_total": delay, "delay_processing": 0.7 * delay, "delay_transmission": 0.3 * delay}
+                    row |= {"delay_total_normalized": delay / 10}
+                    rows.append(({axis: value} if axis else {}) | row)
+    return pd.DataFrame(rows)
+
+
+def outcome(name, kind="sweep", **changes):
+    axis = {"sweep": "labels", "delay_table": "link_draw"}.get(kind)
+    rows = metrics(axis, {"labels": (1, 5, 10), "link_draw": ("symmetric", "two_sided")}.get(axis, (None,)), reach=0.5)
+    axes = [axis] if axis else []
+    if kind == "delay_table":
+        reading = readings.to_targets(rows, axes, [0.4, 0.705]).assign(
+            printed_processing=30.0, printed_transmission=np.nan, printed_total=50.0
+        )
+    elif kind == "accuracy_table":
+        reading = readings.at_iterations(rows, axes, [20, 50]).assign(printed_accuracy=[0.3, np.nan, 0.4, np.nan])
+    else:
+        reading = readings.at_delay(rows, axes, 40.0)
+    found = {
+        "title": f"Title of {name}",
+        "paper": "Figure 2(a)",
+        "says": "DSpodFL is\nbest.",
+        "verdicts": [
+            Verdict("holds", f"It is best in {name}.", "best"),
+            Verdict("cannot be told", "three points are needed", "gap"),
+        ],
+        "config": 'name = "toml"\n',
+        "about": ABOUT,
+    }
+    made = {"name": name, "kind": kind, "axes": axes, "metrics": rows, "reading": reading}
+    return Outcome(**(made | found | changes))
+
+
+def run(folder, algorithms=("dspodfl", "dgd")):
+    rows = metrics(algorithms=algorithms, reach=0.5)
+    setting = {"d": np.full(3, 0.5), "b": np.full(2, 0.5), "edges": np.array([[0, 1], [1, 2]])}
+    study = ABOUT | {"iterations": 50, "iterations_done": 50, "plan": None, "seeds": {"0": {"clients": 3}}}
+    summary = {"study": study, "algorithms": summarize(rows, [0.4, 0.705], [40.0])}
+    return Result(rows, pd.DataFrame(), {0: setting}, summary, dumps(Config().model_dump())).save(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Reproductions of each kind, a sweep, a run, and one that is not finished."""
+    base = tmp_path_factory.mktemp("report")
+    many = base / "reproduced"
+    not_held = [Verdict("does not hold", "It is not.", "within")]
+    outcome("a-sweep").save(many / "a-sweep")
+    outcome("b-curves", "curves", paper="Figure 10", verdicts=not_held).save(many / "b-curves")
+    outcome("c-accuracy", "accuracy_table", paper="Table 2").save(many / "c-accuracy")
+    mixed = [Verdict("holds", "Yes.", "sooner"), Verdict("does not hold", "No.", "ratio")]
+    outcome("d-delay", "delay_table", paper="Table 4", verdicts=mixed).save(many / "d-delay")
+    (many / "e-begun").mkdir()
+    (many / "e-begun" / "grid.json").write_text("{}")
+    outcome("own", paper="", says="", verdicts=[]).save(base / "own")
+    run(base / "run")
+    outcome("x", title=HOSTILE, paper=HOSTILE, says=HOSTILE, config=HOSTILE, about={HOSTILE: HOSTILE}).save(base / "x")
+    return base
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return Page(page([folder / "reproduced", folder / "own", folder / "run"]))
+
+
+def copied(folder, name, tmp_path):
+    return shutil.copytree(folder / name, tmp_path / "copy")
+
+
+def test_every_folder_has_a_section_with_its_figure_and_is_in_the_contents(whole):
+    sections = [a["aria-labelledby"] for a in whole.all("section")]
+    names = ("a-sweep", "b-curves", "c-accuracy", "d-delay", "own", "run")
+    assert sections == [f"section-{name}" for name in names]  # Figure 2 before Figure 10, one's own last
+    assert [a["href"] for a in whole.all("a")] == [f"#{name}" for name in sections]
+    assert len(whole.all("figure")) == 7  # the run has its network too
+    assert len(whole.all("svg", role="img")) == 6
+    for name in names[:5]:
+        assert any(f"Title of {name}" in a["aria-label"] for a in whole.all("svg"))
+    assert all(a["alt"] and a["src"].startswith("data:image/png;base64,") for a in whole.all("img"))
+    assert "Not finished, and not shown: e-begun." in whole.text
+
+
+def test_verdicts_are_said_in_words_and_signs(whole):
+    assert "Of the paper: 2 holds, 1 holds in part, 1 does not hold." in whole.text
+    for word in ("✓ holds It is best in a-sweep.", "? cannot be told three points", "✗ does not hold It is not."):
+        assert word in whole.text
+    assert whole.text.count("◐ holds in part") == 2  # contents and section
+    assert "What the paper claimsDSpodFL is best." in whole.text
+    assert "cannot be told" not in whole.text.partition("Title of own")[2].partition("Title of a-sweep")[0]
+
+
+def test_what_claims_nothing_has_no_verdict(folder):
+    text = Page(page([folder / "own"])).text
+    assert "cannot be told" not in text and "paper" not in text
+
+
+def test_numbers_have_spread_counts_and_what_was_printed(whole):
+    assert "0.580 ± 0.0001/2" in whole.text  # one of two seeds got to the delay
+    assert "0.345 ± 0.005paper 0.30, +0.045" in whole.text
+    assert "link_draw = two_sided, to accuracy 0.705" in whole.text
+    assert "19.7 [17.1, 22.3]paper 30 (0.66×)" in whole.text
+    assert "∞paper 50" in whole.text  # half of the seeds never got there
+    assert "37.5 [33.8, 41.2]" in whole.text and "∞ 1/2" in whole.text  # of the run
+
+
+def test_settings_and_provenance_are_there(whole):
+    for text in ('name = "toml"', "Varied: labels = 1, 5, 10.", "dspodfl 0.1, python 3.11", "abc123", "fp32", "12.3"):
+        assert text in whole.text
+    assert len(whole.all("details")) == 12
+
+
+def test_ids_are_unique_and_every_reference_is_met(whole):
+    ids = whole.values("id")
+    assert len(ids) == len(set(ids))
+    used = [value[1:] for value in whole.values("href")] + whole.values("aria-labelledby")
+    used += re.findall(r"url\(#([^)]+)\)", whole.source)
+    assert len(used) > 100
+    assert set(used) <= set(ids)
+
+
+def test_nothing_is_fetched(whole):
+    assert all(value.startswith(("#", "data:")) for name in ("src", "href") for value in whole.values(name))
+    assert not re.search(r"https?://|@import|url\((?!#)", whole.source)
+    assert not whole.all("script") and not whole.all("link")
+    (policy,) = whole.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    assert policy["content"].startswith("default-src 'none'")
+
+
+def test_the_page_says_its_language_landmarks_and_headers(whole):
+    assert whole.all("html", lang="en") and whole.all("title") and whole.all("h1")
+    assert all(len(whole.all(tag)) == 1 for tag in ("header", "nav", "main"))
+    assert all("scope" in a for a in whole.all("th"))
+    assert len(whole.all("caption")) == len(whole.all("table"))
+    assert all(a.get("role") == "group" and a["aria-label"] for _, a in whole.elements if a.get("tabindex"))
+
+
+def test_texts_are_escaped(folder):
+    found = Page(page([folder / "x"]))
+    assert not found.all("script") and not found.all("b")
+    assert found.text.count(HOSTILE) >= 7  # contents, title, paper twice, claim, settings, provenance twice
+
+
+def test_names_are_escaped(tmp_path):
+    names = ("<i>&\"'", "dspodfl")
+    rows = metrics("a<b", ("<u>", "&amp;"), names)
+    own = outcome("n", metrics=rows, reading=readings.at_delay(rows, ["a<b"], 40.0), axes=["a<b"])
+    own.save(tmp_path / "<em>")
+    run(tmp_path / '"><em>', names)
+    found = Page(page([tmp_path]))
+    assert not any(found.all(tag) for tag in ("i", "u", "em"))
+    for text in ("<i>&\"'", "a<b = <u>, &amp;.", '"><em>'):
+        assert text in found.text
+
+
+def test_of_a_figure_only_what_is_drawn_is_taken(folder, tmp_path):
+    copy = copied(folder, "own", tmp_path)
+    (copy / "figure.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 1 1">'
+        "<style>* {display: none}</style><script>alert(1)</script><foreignObject><p>no</p></foreignObject>"
+        '<g id="a" onload="alert(1)"><use xlink:href="https://example.org/#x"/><use href="#a"/></g>'
+        '<image href="javascript:alert(1)"/><path style="fill: url(https://example.org)"/></svg>'
+    )
+    text = page([copy])
+    assert not re.search(r"alert|onload|example|javascript|foreign|display: none}", text)
+    assert '<g id="figure_1_a"><use/><use href="#figure_1_a"/></g><image/><path/></svg>' in text
+
+
+def test_a_figure_that_is_missing_is_drawn(folder, tmp_path):
+    copy = copied(folder, "own", tmp_path)
+    (copy / "figure.svg").unlink()
+    ours, theirs = (Page(page([path])) for path in (copy, folder / "own"))
+    assert len(ours.all("svg")) == 1 and len(ours.all("path")) == len(theirs.all("path"))
+
+
+def test_a_folder_given_twice_is_shown_once(folder):
+    found = Page(page([folder / "own", folder / "reproduced" / ".." / "own", folder / "run"]))
+    assert len(found.all("section")) == 2
+
+
+def test_equal_names_get_ids_of_their_own(folder, tmp_path):
+    copy = copied(folder, "own", tmp_path)
+    found = Page(page([folder / "own", copy]))
+    assert [a["aria-labelledby"] for a in found.all("section")] == ["section-own", "section-own-2"]
+    assert len(found.values("id")) == len(set(found.values("id")))
+
+
+def test_a_regression_shows_the_error(folder, tmp_path):
+    copy = copied(folder, "run", tmp_path)
+    summary = json.loads((copy / "summary.json").read_text())
+    for found in summary["algorithms"].values():
+        found["final_accuracy"] = {"mean": None, "std": None}
+        found["final_optimality_error"] = {"mean": 1.5e-7, "std": 2e-8}
+    (copy / "summary.json").write_text(json.dumps(summary))
+    text = Page(page([copy])).text
+    assert "1.50e-07 ± 2.0e-08" in text and "delay to" not in text
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (None, "not a folder"),
+        ({}, "must be the folder of a run"),
+        ({"note.txt": "x"}, "must be the folder of a run"),
+        ({"sub/note.txt": "x"}, "must be the folder of a run"),
+        ({"grid.json": "{}"}, "not finished"),
+        ({"sub/grid.json": "{}"}, "not finished"),
+        ({"result.json": "{"}, "not the folder of a sweep"),
+        ({"result.json": '"text"'}, "missing or damaged"),
+        ({"summary.json": "{}"}, "missing or damaged"),
+    ],
+)
+def test_another_folder_is_refused_by_name(tmp_path, files, says):
+    wrong = tmp_path / "wrong"
+    for name, text in (files or {}).items():
+        (wrong / name).parent.mkdir(parents=True, exist_ok=True)
+        (wrong / name).write_text(text)
+    if files == {}:
+        wrong.mkdir()
+    with pytest.raises(DataError, match=re.escape(f"{wrong}: ") + ".*" + says):
+        page([wrong])
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "text", "says"),
+    [
+        ("own", "figure.svg", "<svg", "missing or damaged"),
+        ("own", "table.csv", "a,b\n1,2\n", "missing or damaged"),
+        ("own", "metrics.parquet", "x", "not the folder of a sweep"),
+        ("run", "network.png", None, "has no network.png; draw it with: dspodfl show"),
+        ("run", "config.toml", "a = ", "missing or damaged"),
+        ("run", "summary.json", '{"study": 1}', "missing or damaged"),
+    ],
+)
+def test_a_damaged_folder_is_refused_by_name(folder, tmp_path, name, file, text, says):
+    copy = copied(folder, name, tmp_path)
+    (copy / file).unlink()
+    if text is not None:
+        (copy / file).write_text(text)
+    with pytest.raises(DataError, match=re.escape(f"{copy}: ") + ".*" + says):
+        page([copy])
+
+
+def test_words_can_be_told_from_their_ground(whole):
+    for theme in re.findall(r":root \{(.*?)\}", whole.source, re.DOTALL):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", theme))
+        pairs = [(name, f"{name}-ground") for name in ("holds", "part", "not", "untold")]
+        for text, ground in (*pairs, ("text", "ground"), ("faint", "ground"), ("link", "ground"), ("text", "soft")):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, colours[text])
+
+
+def contrast(one, other):
+    """As WCAG 2 defines it."""
+
+    def light(colour):
+        parts = np.array([int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)])
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+HARNESS = """<!DOCTYPE html><title>measure</title>{frames}<pre id="measured"></pre><script>
+onload = () => {{
+  const found = [...document.querySelectorAll("iframe")].map(frame => {{
+    const page = frame.contentDocument, root = page.documentElement;
+    const box = e => [e.getBoundingClientRect().width, e.getBoundingClientRect().height];
+    return {{
+      width: frame.contentWindow.innerWidth,
+      sideways: root.scrollWidth - root.clientWidth,
+      figures: [...page.querySelectorAll("figure")].map(box),
+      drawings: [...page.querySelectorAll("figure svg, figure img")].map(box),
+      empty: [...page.querySelectorAll("img")].filter(e => !e.naturalWidth).length,
+      paths: page.querySelector("figure svg path").getBoundingClientRect().width,
+      requests: frame.contentWindow.performance.getEntriesByType("resource").map(e => e.name),
+    }};
+  }});
+  document.getElementById("measured").textContent = JSON.stringify(found);
+  console.log("measured");
+}};
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium, chromium-browser or google-chrome")
+def test_a_browser_shows_it_at_any_width(folder, tmp_path):
+    text = page([folder / "reproduced", folder / "own", folder / "run", folder / "x"])
+    opened = text.replace("<details>", "<details open>")
+    frames = "".join(
+        f'<iframe style="border: 0; width: {width}px; height: 900px" srcdoc="{html.escape(content)}"></iframe>'
+        for width in (390, 1280)  # a window of the browser itself cannot be narrower than 500
+        for content in (text, opened)
+    )
+    (tmp_path / "harness.html").write_text(HARNESS.format(frames=frames), encoding="utf-8")
+    flags = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --enable-logging=stderr --v=0"
+    done = subprocess.run(
+        [
+            BROWSER,
+            *flags.split(),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--window-size=1400,1000",
+            "--dump-dom",
+            (tmp_path / "harness.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line and '"measured"' not in line] == []
+    assert '"measured"' in done.stderr  # the console is heard
+    measured = re.search(r'<pre id="measured">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert measured is not None
+    found = json.loads(html.unescape(measured[1]))
+    assert [at["width"] for at in found] == [390, 390, 1280, 1280]
+    for at in found:
+        assert at["sideways"] == 0
+        assert len(at["figures"]) == len(at["drawings"]) == 8
+        assert all(width > 300 and height > 100 for width, height in (*at["figures"], *at["drawings"]))
+        assert at["empty"] == 0 and at["paths"] > 0 and at["requests"] == []
