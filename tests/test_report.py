@@ -95,7 +95,7 @@ def outcome(name, kind="sweep", **changes):
             Verdict("holds", f"It is best in {name}.", "best"),
             Verdict("cannot be told", "three points are needed", "gap"),
         ],
-        "config": 'name = "toml"\n',
+        "config": '[data]\nname = "toml"\n',
         "about": ABOUT,
     }
     made = {"name": name, "kind": kind, "axes": axes, "metrics": rows, "reading": reading}
@@ -125,7 +125,9 @@ def folder(tmp_path_factory):
     (many / "e-begun" / "grid.json").write_text("{}")
     outcome("own", paper="", says="", verdicts=[]).save(base / "own")
     run(base / "run")
-    outcome("x", title=HOSTILE, paper=HOSTILE, says=HOSTILE, config=HOSTILE, about={HOSTILE: HOSTILE}).save(base / "x")
+    outcome("x", title=HOSTILE, paper=HOSTILE, says=HOSTILE, config=f"# {HOSTILE}", about={HOSTILE: HOSTILE}).save(
+        base / "x"
+    )
     return base
 
 
@@ -141,18 +143,19 @@ def copied(folder, name, tmp_path):
 def test_every_folder_has_a_section_with_its_figure_and_is_in_the_contents(whole):
     sections = [a["aria-labelledby"] for a in whole.all("section")]
     names = ("a-sweep", "b-curves", "c-accuracy", "d-delay", "own", "run")
-    assert sections == [f"section-{name}" for name in names]  # Figure 2 before Figure 10, one's own last
+    assert sections == [f"section-{name}" for name in names]  # Figure 2 before Figure 10, one's own last, as given
     assert [a["href"] for a in whole.all("a")] == [f"#{name}" for name in sections]
     assert len(whole.all("figure")) == 7  # the run has its network too
     assert len(whole.all("svg", role="img")) == 6
     for name in names[:5]:
         assert any(f"Title of {name}" in a["aria-label"] for a in whole.all("svg"))
     assert all(a["alt"] and a["src"].startswith("data:image/png;base64,") for a in whole.all("img"))
+    assert whole.text.count("a-sweep; 2 seeds, toml") == 2
     assert "Not finished, and not shown: e-begun." in whole.text
 
 
 def test_verdicts_are_said_in_words_and_signs(whole):
-    assert "Of the paper: 2 holds, 1 holds in part, 1 does not hold." in whole.text
+    assert "(holds: 2, holds in part: 1, does not hold: 1)." in whole.text
     for word in ("✓ holds It is best in a-sweep.", "? cannot be told three points", "✗ does not hold It is not."):
         assert word in whole.text
     assert whole.text.count("◐ holds in part") == 2  # contents and section
@@ -169,9 +172,9 @@ def test_numbers_have_spread_counts_and_what_was_printed(whole):
     assert "0.580 ± 0.0001/2" in whole.text  # one of two seeds got to the delay
     assert "0.345 ± 0.005paper 0.30, +0.045" in whole.text
     assert "link_draw = two_sided, to accuracy 0.705" in whole.text
-    assert "19.7 [17.1, 22.3]paper 30 (0.66×)" in whole.text
+    assert "15.8 [13.1, 18.4]paper 30 (0.53×)" in whole.text
     assert "∞paper 50" in whole.text  # half of the seeds never got there
-    assert "37.5 [33.8, 41.2]" in whole.text and "∞ 1/2" in whole.text  # of the run
+    assert "22.5 [18.8, 26.2]" in whole.text and "∞ 1/2" in whole.text  # of the run
 
 
 def test_settings_and_provenance_are_there(whole):

@@ -275,12 +275,12 @@ def cell(row: pd.Series[Any]) -> str:
     known = row.dropna()
     if "target" in row:
         text = f"{known['total_median']:,.0f}" if "total_median" in known else "–"
-        number = f" ({known['printed_total']:,.0f})" if "printed_total" in known else ""
+        number = f"\n(paper {known['printed_total']:,.0f})" if "printed_total" in known else ""
     else:
         text = f"{known['accuracy_mean']:.3f} ± {known['accuracy_std']:.3f}" if "accuracy_mean" in known else "–"
         printed = known.get("printed_accuracy")
         away = known["accuracy_mean"] - printed if printed is not None and "accuracy_mean" in known else 0.0
-        number = "" if printed is None else f" ({printed:.2f}, {away:+.3f})"
+        number = "" if printed is None else f"\n(paper {printed:.2f}: {away:+.3f})"
     reached = known.get("reached")
     some = "" if reached is None or reached >= row["seeds"] else f" {int(reached)}/{int(row['seeds'])}"
-    return text + number + some
+    return text + some + number

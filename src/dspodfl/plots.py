@@ -197,7 +197,7 @@ def _lines(axis: Any, rows: pd.DataFrame, x: str, column: str, algorithms: list[
 
 
 def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
-    """Raw delay to target accuracies: median processing and transmission stacked, quartiles of the total as a line.
+    """Raw delay to target accuracies: medians of its parts stacked, quartiles of the total as a line.
 
     A bar that is missing: fewer than half of the seeds got there; how many did stands at its foot.
     """
@@ -218,6 +218,8 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                 axis.bar(at, first, 0.14, color=paint, label=NAMES.get(algorithm, algorithm))
                 axis.bar(at, second, 0.14, bottom=first, color=paint, alpha=0.45)
                 axis.vlines(at, low, np.where(np.isfinite(high), high, low), color="#333333", linewidth=0.8)
+                if "printed_total" in mine:
+                    axis.plot(at, mine["printed_total"].to_numpy(float), "x", color="#333333", markersize=6)
                 for place, reached, seeds in zip(at, mine["reached"], mine["seeds"], strict=True):
                     if reached < seeds:
                         axis.annotate(
@@ -227,12 +229,11 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
             axis.set_xticks(range(len(targets)), [f"{t:g}" for t in targets])
             axis.set_xlabel("target accuracy")
             axis.set_xlim(-0.6, len(targets) - 0.4)
-            if (rows["total_median"].astype(float) > 0).any():
-                axis.set_yscale("log")
             named = ", ".join(
                 f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True)
             )
-            own = f"{named}; solid: processing, pale: transmission".lstrip("; ")
+            crosses = "; crosses: total printed in the paper" if "printed_total" in rows else ""
+            own = f"{named}; solid: processing, pale: transmission{crosses}".lstrip("; ")
             head = f"{title}\n" if title and axis is panels[0] else ""
             axis.set_title(head + own, loc="left", fontsize=8, color="#555555")
         panels[0].set_ylabel("raw delay, median over seeds")

@@ -9,6 +9,7 @@ import base64
 import json
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,10 @@ class _Entry:
     name: str
     title: str
     what: str
+    scale: str
+    """How many seeds on which data: a quick try must not be taken for the whole."""
     order: tuple[Any, ...]
+    """Those of the paper by their place in it, then the others as they were given."""
     word: str | None
     """The verdict; none where nothing is claimed."""
     body: Html
@@ -71,14 +75,9 @@ def page(folders: list[Path]) -> str:
             raise DataError(f"{folder}: a file in it is missing or damaged ({error})") from error
     entries.sort(key=lambda entry: entry.order)
     claims, others = [e for e in entries if e.word], [e for e in entries if not e.word]
-    return "<!DOCTYPE html>\n" + _el(
-        "html",
-        _head(),
-        _el(
-            "body", _header(claims, others), _contents(claims, others, unfinished), _el("main", *map(_section, entries))
-        ),
-        lang="en",
-    )
+    main = _el("main", *map(_section, entries))
+    body = _el("body", _header(claims, others), _contents(claims, others, unfinished), main)
+    return "<!DOCTYPE html>\n" + _el("html", _head(), body, lang="en")
 
 
 def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -105,7 +104,7 @@ def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
                 "it), or one whose sub-folders are such"
             )
         found |= {path.resolve(): path for path in there if path.resolve() not in found}
-    return list(found.values()), unfinished
+    return list(found.values()), list(dict.fromkeys(unfinished))
 
 
 def _holds(folder: Path) -> bool:
@@ -135,9 +134,10 @@ def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
         _provenance(outcome.about),
     )
     where = outcome.paper or "a sweep"
-    order = (not claimed, _natural(outcome.paper), outcome.name)
+    order = (False, _natural(outcome.paper), outcome.name) if claimed else (True,)
     word = outcome.word if claimed else None
-    return _Entry(_slug(outcome.name, slugs), outcome.name, outcome.title, where, order, word, body)
+    scale = _scale(int(outcome.metrics["seed"].nunique()), outcome.config)
+    return _Entry(_slug(outcome.name, slugs), outcome.name, outcome.title, where, scale, order, word, body)
 
 
 def _caption(outcome: Outcome) -> str:
@@ -164,12 +164,8 @@ def _run(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
     about = summary["study"]
     caption = "Accuracy (in regression, the error) against delay: mean and 1-sigma band over seeds."
     label = f"{title}. {caption} The numbers are in the table below."
-    alt = "The graph of the first seed: clients as dots, the larger the higher their SGD rate; links the wider the "
-    image = _el(
-        "img",
-        src="data:image/png;base64," + base64.b64encode(network).decode(),
-        alt=alt + "higher their rate.",
-    )
+    alt = "The graph of the first seed: clients as dots, the larger the higher their SGD rate, and links between them."
+    image = _el("img", src=f"data:image/png;base64,{base64.b64encode(network).decode()}", alt=alt)
     body = _join(
         _figure(_inline(drawing, number, label), caption, f"figure of {title}"),
         _el("h3", "Numbers"),
@@ -180,7 +176,12 @@ def _run(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
         _provenance(about),
     )
     name = folder.resolve().name
-    return _Entry(_slug(name, slugs), name, title, "a run", (True, (), name), None, body)
+    return _Entry(_slug(name, slugs), name, title, "a run", _scale(len(about["seeds"]), config), (True,), None, body)
+
+
+def _scale(seeds: int, config: str) -> str:
+    data = tomllib.loads(config).get("data", {}).get("name") if config else None
+    return ", ".join(filter(None, (f"{seeds} seed{'' if seeds == 1 else 's'}", data)))
 
 
 def _slug(name: str, slugs: Counter[str]) -> str:
@@ -194,7 +195,8 @@ def _slug(name: str, slugs: Counter[str]) -> str:
 
 def _natural(text: str) -> tuple[Any, ...]:
     """Figure 2 before Figure 10."""
-    return tuple((part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"([0-9]+)", text))
+    parts = re.split(r"([0-9]+)", text)
+    return tuple(int(part) if n % 2 else part for n, part in enumerate(parts))
 
 
 # The page around the sections.
@@ -235,9 +237,16 @@ def _contents(claims: Sequence[_Entry], others: Sequence[_Entry], unfinished: Se
     words = Counter(str(entry.word) for entry in claims)
     parts: list[str] = [_el("h2", "Contents", id="contents")]
     if claims:
-        tally = ", ".join(f"{words[word]} {word}" for word in _WORDS if words[word])
+        tally = ", ".join(f"{word}: {words[word]}" for word in _WORDS if words[word])
         rows = [_el("tr", _link(e), _el("td", e.what), _el("td", _word(str(e.word)))) for e in claims]
-        parts.append(_table(f"Of the paper: {tally}.", ["experiment", "in the paper", "verdict"], rows, "contents"))
+        parts.append(
+            _table(
+                f"Figures and tables of the paper, and whether what it claims is borne out ({tally}).",
+                ["experiment", "in the paper", "verdict"],
+                rows,
+                "contents",
+            )
+        )
     if others:
         rows = [_el("tr", _link(e), _el("td", e.what)) for e in others]
         parts.append(_table("Runs and sweeps.", ["title", "what it is"], rows, "contents"))
@@ -247,14 +256,16 @@ def _contents(claims: Sequence[_Entry], others: Sequence[_Entry], unfinished: Se
 
 
 def _link(entry: _Entry) -> Html:
-    return _el("th", _el("a", entry.title, href=f"#{entry.slug}"), _el("small", entry.name), scope="row")
+    return _el(
+        "th", _el("a", entry.title, href=f"#{entry.slug}"), _el("small", f"{entry.name}; {entry.scale}"), scope="row"
+    )
 
 
 def _section(entry: _Entry) -> Html:
     return _el(
         "section",
         _el("h2", entry.title, id=entry.slug),
-        _el("p", _word(entry.word) if entry.word else "", f"{entry.what}; ", _el("code", entry.name), class_="about"),
+        _el("p", _word(entry.word) if entry.word else "", f"{entry.what}; {entry.name}; {entry.scale}", class_="about"),
         entry.body,
         aria_labelledby=entry.slug,
     )
