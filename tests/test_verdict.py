@@ -112,6 +112,14 @@ def test_best_counts_the_points_where_an_algorithm_is_first(wins, word):
     assert f"{wins} of 5 points" in found.sentence and "at delay 10" in found.sentence
 
 
+def test_best_counts_points_that_an_algorithm_never_got_to_against_it():
+    metrics = swept({"dspodfl": [0.9] * 5, "dgd": [0.5] * 5})
+    slow = (metrics["algorithm"] == "dspodfl") & (metrics["x"] > 2)
+    metrics.loc[slow, "delay_total"] /= 100
+    found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
+    assert found.word == "holds in part" and "2 of 5 points (not at x = 3, 4, 5)" in found.sentence
+
+
 def test_best_may_be_among_some():
     metrics = swept({"dspodfl": [0.6] * 5, "dgd": [0.9] * 5, "rg": [0.5] * 5})
     assert judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0).word == "does not hold"
@@ -213,7 +221,8 @@ def test_several_verdicts_make_one():
 
     assert said("holds", "holds") == "holds"
     assert said("holds", "does not hold") == "holds in part"
-    assert said("holds", "cannot be told") == "holds"
+    assert said("holds", "cannot be told") == "holds in part"
+    assert said("does not hold", "cannot be told") == "does not hold"
     assert said() == said("cannot be told") == "cannot be told"
 
 

@@ -133,7 +133,7 @@ def reproduce(
         if not quiet:
             _err.print(Text(f"[{number}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
         grid = experiment.cells(quick=quick, seeds=seeds)
-        outcome = _carry_out(experiment, grid, out / experiment.name, out / "cells", device, overwrite, quiet)
+        outcome = _carry_out(experiment, grid, out / experiment.name, out / "cells", device, overwrite, quiet, quick)
         if not quiet:
             _print(outcome, out / experiment.name)
     if not quiet:
@@ -157,7 +157,14 @@ def report(
 
 
 def _carry_out(
-    experiment: Experiment, grid: list[Cell], folder: Path, store: Path, device: str, overwrite: bool, quiet: bool
+    experiment: Experiment,
+    grid: list[Cell],
+    folder: Path,
+    store: Path,
+    device: str,
+    overwrite: bool,
+    quiet: bool,
+    quick: bool = False,
 ) -> Outcome:
     """Run what is not finished of a grid, and write what it came to."""
     from dspodfl.outcome import Outcome
@@ -187,7 +194,7 @@ def _carry_out(
             raise OutOfMemoryError(f"{error}; {done}") from None
         _err.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
         raise typer.Exit(130) from None
-    about = run.about() | {"wall_seconds": time.monotonic() - started}
+    about = run.about() | {"wall_seconds": time.monotonic() - started, "quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about)
     try:
         outcome.save(folder)

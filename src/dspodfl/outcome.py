@@ -98,7 +98,7 @@ class Outcome:
             "config": self.config,
         }
         write(folder / "metrics.parquet", parquet(self.metrics))
-        write(folder / "table.csv", self.reading.to_csv(index=False, float_format="%.6g").encode())
+        write(folder / "table.csv", self.reading.to_csv(index=False, float_format="%.10g").encode())
         write(folder / "figure.png", picture(figure, "png"))
         write(folder / "figure.svg", picture(figure, "svg"))
         write(folder / RESULT, (json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n").encode())
@@ -111,10 +111,15 @@ class Outcome:
             record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
             record.pop("verdict")
             verdicts = [Verdict(**v) for v in record.pop("verdicts")]
-            metrics, reading = pd.read_parquet(folder / "metrics.parquet"), pd.read_csv(folder / "table.csv")
+            metrics, reading = pd.read_parquet(folder / "metrics.parquet"), _csv(folder / "table.csv")
             return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{folder}: not the folder of a sweep or a reproduction ({error})") from error
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    """A name may be None or NA; nothing at all is what is missing."""
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
 def read(experiment: Experiment, metrics: pd.DataFrame) -> pd.DataFrame:

@@ -108,10 +108,7 @@ def accuracy_vs_delay(metrics: pd.DataFrame, title: str = "") -> Figure:
             if log_y:
                 axis.set_yscale("log")
         axes[0].set_ylabel(label)
-        handles, labels = axes[0].get_legend_handles_labels()
-        legend = figure.legend(handles, labels, loc="outside upper center", ncols=min(5, max(1, len(labels))))
-        for text in legend.get_texts():
-            text.set_parse_math(False)  # a $ in a name is a $
+        _legend(figure, axes)
         if title:
             axes[0].set_title(title, loc="left", fontsize=8, color="#555555")
     return figure
@@ -154,9 +151,21 @@ def sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
             row[0].set_ylabel("test accuracy, mean over clients")
         for axis in grid[-1]:
             axis.set_xlabel(axes[0])
-        handles, labels = grid[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(5, max(1, len(labels))))
+        _legend(figure, grid.ravel())
     return figure
+
+
+def _legend(figure: Figure, axes: Any) -> None:
+    """One legend for all panels, of whatever any of them shows."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    legend = figure.legend(
+        list(found.values()), list(found), loc="outside upper center", ncols=min(5, max(1, len(found)))
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a $ in a name is a $
 
 
 def _lines(axis: Any, rows: pd.DataFrame, x: str, column: str, algorithms: list[str], others: list[str]) -> None:
@@ -237,8 +246,7 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
             head = f"{title}\n" if title and axis is panels[0] else ""
             axis.set_title(head + own, loc="left", fontsize=8, color="#555555")
         panels[0].set_ylabel("raw delay, median over seeds")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=5)
+        _legend(figure, panels)
     return figure
 
 
@@ -270,8 +278,7 @@ def accuracies(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
             own = "; ".join(filter(None, (named, note)))
             axis.set_title("\n".join(filter(None, (head, own))), loc="left", fontsize=8, color="#555555")
         panels[0].set_ylabel("test accuracy, mean over clients")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=5)
+        _legend(figure, panels)
     return figure
 
 

@@ -79,7 +79,8 @@ def at_iterations(metrics: pd.DataFrame, axes: Sequence[str], iterations: Sequen
         for iteration in iterations:
             rows = [run[run["iteration"] == iteration] for run in runs]
             known = [float(row["accuracy"].iloc[0]) for row in rows if len(row) and not row["diverged"].iloc[0]]
-            out.append({"iteration": iteration, "seeds": len(runs), **_spread("accuracy", np.array(known))})
+            counts = {"seeds": len(runs), "reached": len(known), "diverged": sum(r["diverged"].any() for r in rows)}
+            out.append({"iteration": iteration, **counts, **_spread("accuracy", np.array(known))})
         return out
 
     return _table(metrics, axes, read)

@@ -47,9 +47,11 @@ def judge(evidence: Evidence) -> list[Verdict]:
 
 def overall(verdicts: Sequence[Verdict]) -> Word:
     """One word for several: what all of them say, or in part."""
-    words = {v.word for v in verdicts if v.word != "cannot be told"}
-    if not words:
+    words = {v.word for v in verdicts}
+    if words <= {"cannot be told"}:
         return "cannot be told"
+    if len(words - {"cannot be told"}) == 1 and "does not hold" in words:
+        return "does not hold"
     return words.pop() if len(words) == 1 else "holds in part"
 
 
@@ -62,7 +64,7 @@ def _by_share(share: float) -> Word:
 
 
 def _unknown(check: Check, why: str) -> Verdict:
-    return Verdict("cannot be told", why, check.kind)
+    return Verdict("cannot be told", f"{why[0].upper()}{why[1:]}.", check.kind)
 
 
 def _pivot(evidence: Evidence, column: str) -> pd.DataFrame:
@@ -76,9 +78,7 @@ def _accuracy(check: Check) -> str:
 
 def _best(check: Check, evidence: Evidence) -> Verdict:
     table = _pivot(evidence, _accuracy(check))
-    known = table[[a for a in check.among or table.columns if a in table]]
-    if check.algorithm in known:
-        known = known.dropna(subset=[str(check.algorithm)])
+    known = table[[a for a in check.among or table.columns if a in table]].dropna(how="all").fillna(-np.inf)
     if check.algorithm not in known or known.shape[1] < 2 or not len(known):
         return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been read")
     first = known.idxmax(axis=1) == check.algorithm
@@ -101,7 +101,7 @@ def _ahead(check: Check, evidence: Evidence) -> Verdict:
     x = "delay_total_normalized" if check.axis == "normalized" else "delay_total"
     curves = {}
     for algorithm, rows in evidence.metrics.groupby("algorithm", sort=False):
-        grid, mean, _ = curve([run for _, run in rows.groupby("seed")], x, "accuracy", log=True)
+        grid, mean, _ = curve([run for _, run in rows.groupby([*evidence.axes, "seed"])], x, "accuracy", log=True)
         if len(grid):
             curves[str(algorithm)] = (grid, mean)
     chosen = [a for a in check.among or curves if a in curves]
@@ -118,7 +118,7 @@ def _ahead(check: Check, evidence: Evidence) -> Verdict:
     name = "normalized" if check.axis == "normalized" else "raw"
     sentence = (
         f"{_name(check.algorithm)} has the highest mean accuracy over {share:.0%} of the {name} delays "
-        f"{start:.3g} to {end:.3g} (on a logarithmic scale) that all algorithms cover."
+        f"{start:,.0f} to {end:,.0f} (on a logarithmic scale) that all algorithms cover."
     )
     return Verdict(_by_share(share), sentence, check.kind)
 
@@ -228,7 +228,7 @@ def _sooner(check: Check, evidence: Evidence) -> Verdict:
     if mine is None:
         return _unknown(check, f"{_name(check.algorithm)} was not measured")
     pairs, won = 0, 0
-    for other in check.than or [str(a) for a in table if a != check.algorithm]:
+    for other in [str(a) for a in table if a != check.algorithm and (not check.than or a in check.than)]:
         for target in table.index:
             ours, theirs = mine[target], table[other][target]
             if np.isfinite(ours) or np.isfinite(theirs):
