@@ -207,6 +207,54 @@ def test_distant_models_change_no_bit(monkeypatch):
     assert np.array_equal(advanced(w), near)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_order_of_the_clients_changes_no_bit(threads, monkeypatch):
+    from dspodfl.kernels import _linear
+
+    w = world(15, sizes=(60, 5), iterations=5, classes=7, inputs=99)
+    want = advanced(w)
+    monkeypatch.setattr(compiled, "_CACHED", 0)
+    for group in (1, 3000, 10**6):
+        monkeypatch.setattr(compiled, "_GROUP", group)
+        assert np.array_equal(advanced(w, threads), want)
+    orders = [lambda clients: clients[::-1].copy(), np.random.default_rng(0).permutation]
+    for order in orders:
+        monkeypatch.setattr(_linear, "cluster", lambda ptr, col, clients, size, order=order: order(clients))
+        assert np.array_equal(advanced(w, threads), want)
+
+
+@given(seed=st.integers(0, 999), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), size=st.integers(1, 9))
+def test_groups_hold_each_client_asked_for_once(seed, sizes, size):
+    from dspodfl.kernels import _linear
+
+    w = world(seed, sizes=tuple(sizes))
+    alive = np.random.default_rng(seed).random(len(sizes)) < 0.7
+    clients = np.flatnonzero(np.repeat(alive, sizes))
+    assert np.array_equal(np.sort(_linear.cluster(w["ptr"], w["col"], clients, size)), clients)
+
+
+def test_groups_hold_neighbours():
+    from dspodfl.kernels import _linear
+
+    side, size = 20, 16
+    i, j = np.divmod(np.arange(side**2), side)
+    col = np.sort([i * side + (j + d) % side for d in (-1, 1)] + [(i + d) % side * side + j for d in (-1, 1)], axis=0).T
+    ptr = 4 * np.arange(side**2 + 1)
+    order = _linear.cluster(ptr, col.ravel().copy(), np.arange(side**2), size)
+    group = np.empty(side**2, int)
+    group[order] = np.arange(side**2) // size
+    assert (group[col] == group[:, None]).mean() > 0.6
+
+
+def test_frozen_runs_stay_as_they_are_where_models_are_distant(monkeypatch):
+    monkeypatch.setattr(compiled, "_CACHED", 0)
+    w = world(16, sizes=(9, 8, 7))
+    moving = advanced(w)
+    alive = np.array([True, False, True])
+    got = advanced({**w, "alive": alive}, 2)
+    assert np.array_equal(got, np.where(np.repeat(alive, [9, 8, 7])[:, None], moving, w["theta"]))
+
+
 @given(seed=st.integers(0, 99), cut=st.integers(0, 9), threads=st.integers(1, 2))
 def test_cutting_the_iterations_changes_no_bit(seed, cut, threads):
     w = world(seed, iterations=9, sizes=(5, 2), l2=0.1)

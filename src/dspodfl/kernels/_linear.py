@@ -29,8 +29,6 @@ LINE = 64
 """Bytes of a cache line: the rows of the scratch, and the shared counters, begin at one."""
 SAMPLES = 4
 """Samples of a block of scores; the scratch holds a multiple of it."""
-GROUP = 8
-"""Clients that a thread takes at a time where the models are far from the processor."""
 _WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f", False))
 _VECTOR = 64 if _WIDE else 32
 _CLASSES = 5 if _WIDE else 2
@@ -219,6 +217,18 @@ def _tile(classes: int, vectors: int, masked: bool) -> Callable[..., None]:
 _scores_of_many, _scores_of_one = _scores(_CLASSES), _scores(1)
 _tile_of_many, _tile_of_one = _tile(_CLASSES, _VECTORS, False), _tile(1, _VECTORS, False)
 _edge_of_many, _edge_of_one = _tile(_CLASSES, 1, True), _tile(1, 1, True)
+
+
+@intrinsic
+def _bare(typing, array):
+    """The array without its owner, whose references would be counted, atomically, at every call that passes it on."""
+
+    def code(context, builder, signature, args):
+        bare = context.make_array(array)(context, builder, args[0])
+        bare.meminfo = ir.Constant(bare.meminfo.type, None)
+        return bare._getvalue()
+
+    return array(array), code
 
 
 @intrinsic
@@ -506,10 +516,6 @@ def _client(w, t, n, t_next, n_next, mixed):
 
     count, keep = _links(w, now, t, n, none)
     base = own
-    if count and (mixed or w.far):
-        if not mixed:  # whole rows in order: the processor then runs ahead in the memory
-            _blend(w.s, out, own, none, columns, keep, _at(w.others), _at(w.weights), count)
-        base, keep, count = out, one, 0
     size, which, spot = none, none, none
     if step != 0:
         batch = w.rows[t, w.batch_of[n]]
@@ -518,6 +524,10 @@ def _client(w, t, n, t_next, n_next, mixed):
             soon = w.rows[t_next, w.batch_of[n_next]]
         which, spot = _minus_slopes(w, own, row, batch, soon, step, comes)
         size = batch.size
+    if count and (mixed or w.far):
+        if not mixed:  # whole rows in order: the processor then runs ahead in the memory
+            _blend(w.s, out, own, none, columns, keep, _at(w.others), _at(w.weights), count)
+        base, keep, count = out, one, 0
     if size or base == own:
         _renew(w, out, base, classes, row, keep, count, size, comes, which, spot)
 
@@ -543,8 +553,9 @@ def work(
     A thread may come late or never, since nothing is assigned: `counters` say what is claimed and how much is done.
     """
     w = _Work(
-        theta, other, x, scale, shift, labels, targets, rows, batch_of, step, ptr, col, link, active, loss, l2, far,
-        xs, s, others, weights, starts, coming,
+        _bare(theta), _bare(other), _bare(x), scale, shift, _bare(labels), _bare(targets), _bare(rows),
+        _bare(batch_of), _bare(step), _bare(ptr), _bare(col), _bare(link), _bare(active), loss, l2, far,
+        _bare(xs), _bare(s), _bare(others), _bare(weights), _bare(starts), _bare(coming),
     )  # fmt: skip
     last = rows.shape[0] + rows.shape[0] % 2
     done = _at(counters)
@@ -583,7 +594,46 @@ def work(
         _wait(done, (t + 1) * clients.size)
 
 
+def cluster(ptr, col, clients, size):
+    """The clients in groups of neighbours, each begun beside an earlier one and grown by who has most links to it."""
+    order = np.empty(clients.size, np.int64)
+    seen = np.empty(col.size + 1, np.int64)
+    links = np.full(ptr.size - 1, -1)  # to the group that grows; less than 0: has its place already, or needs none
+    links[clients] = 0
+    placed, oldest, end, untried = 0, 0, 0, 0
+    while placed < clients.size:
+        begin = end
+        for _ in range(min(size, clients.size - placed)):
+            best, most = np.int64(-1), np.int64(0)
+            for k in range(begin, end):
+                if links[seen[k]] > most:
+                    best, most = seen[k], links[seen[k]]
+            while best < 0 and oldest < begin:
+                if links[seen[oldest]] >= 0:
+                    best = seen[oldest]
+                oldest += 1
+            while best < 0:
+                if links[clients[untried]] >= 0:
+                    best = clients[untried]
+                untried += 1
+            links[best] = -1
+            order[placed] = best
+            placed += 1
+            for e in range(ptr[best], ptr[best + 1]):
+                n = col[e]
+                if links[n] == 0:
+                    seen[end] = n
+                    end += 1
+                if links[n] >= 0:
+                    links[n] += 1
+        for k in range(begin, end):
+            links[seen[k]] = min(links[seen[k]], 0)
+    return order
+
+
 try:
     work = njit(error_model="numpy", boundscheck=False, nogil=True, cache=True)(work)
+    cluster = njit(error_model="numpy", boundscheck=False, nogil=True, cache=True)(cluster)
 except RuntimeError:  # Numba finds no place to keep compiled code
     work = njit(error_model="numpy", boundscheck=False, nogil=True)(work)
+    cluster = njit(error_model="numpy", boundscheck=False, nogil=True)(cluster)

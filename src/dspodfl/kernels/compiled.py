@@ -20,8 +20,8 @@ Array = NDArray[Any]
 _LINE = 64
 _CACHED = 8_000_000
 """Bytes of the models of one run that are near the processor while it iterates; models of more are far away."""
-_WINDOW = 200
-"""Clients within which a model that has been read is taken to be still near."""
+_GROUP = 800_000
+"""Bytes of the models that a thread takes at a time where they are far: they stay near it while it works on them."""
 
 
 @cache
@@ -85,16 +85,18 @@ def advance(
     clients = np.flatnonzero(np.repeat(alive, np.diff(first)))
     if not clients.size or not rows.shape[0]:
         return
+    from dspodfl.kernels import _linear
+
     sizes = np.diff(first)[runs]
     threads = min(threads, clients.size)
     far = bool(sizes.max() * theta.shape[1] * theta.itemsize > _CACHED)
     bounds = np.arange(threads + 1) * clients.size // threads
+    group = 1
     if far:
-        clients = clients[_near_each_other(ptr, col, clients)]
+        group = max(1, min(_GROUP // (theta.shape[1] * theta.itemsize), clients.size // (8 * threads)))
+        clients = _call(_linear.cluster, ptr, col, clients, group)
         bounds[1:] = clients.size
     whole_runs = runs[np.argsort(-sizes, kind="stable")] if runs.size >= threads and not far else runs[:0]
-
-    from dspodfl.kernels import _linear
 
     features = x.shape[1] + bias
     batch = -(-rows.shape[2] // _linear.SAMPLES) * _linear.SAMPLES
@@ -121,18 +123,22 @@ def advance(
         )
         numbers = (_linear.LOSSES.index(loss), theta.dtype.type(l2), far)
         data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
-        order = (first, whole_runs, clients, bounds, _linear.GROUP if far else 1, counters, me)
+        order = (first, whole_runs, clients, bounds, group, counters, me)
         args = (*data, ptr, col, link, active, *numbers, *scratch, *order)
-        try:
-            _linear.work(*args)
-        except OSError:  # the compiled code could not be kept; it is there, and nothing has been run
-            _linear.work(*args)
+        _call(_linear.work, *args)
 
     helpers = [_pool().submit(part, me) for me in range(1, threads)]
     part(0)
     for helper in helpers:
         if not helper.cancel():
             helper.result()
+
+
+def _call(function: Any, *args: Any) -> Any:
+    try:
+        return function(*args)
+    except OSError:  # the compiled code could not be kept; it is there, and nothing has been run
+        return function(*args)
 
 
 @cache
@@ -145,30 +151,3 @@ def _zeros(shape: tuple[int, int], dtype: Any) -> Array:
     memory = np.zeros(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(dtype).reshape(shape)
-
-
-def _near_each_other(ptr: Array, col: Array, clients: Array) -> Array:
-    """An order of the clients in which many neighbours come soon after each other, while their models are near."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import depth_first_order, reverse_cuthill_mckee
-
-    count = ptr.size - 1
-    # one more node, with a way to each client, from which the search reaches them all
-    ends = np.append(ptr, ptr[-1] + count).astype(np.int32)
-    ways = np.append(col, np.arange(count)).astype(np.int32)
-    graph = csr_array((np.ones(ways.size), ways, ends), shape=(count + 1, count + 1))
-    depth = depth_first_order(graph, count, directed=True, return_predecessors=False)[1:]
-    breadth = reverse_cuthill_mckee(graph[:count, :count], symmetric_mode=True)
-    of = np.repeat(np.arange(count), np.diff(ptr))
-    best, most = np.arange(clients.size), -1
-    place = np.full(count, -1)
-    place[clients] = best
-    for order in (np.arange(count), breadth, depth):
-        order = place[order]
-        order = order[order >= 0]
-        spot = np.full(count, np.iinfo(np.int64).max // 2)
-        spot[clients[order]] = np.arange(order.size)
-        near = int((np.abs(spot[of] - spot[col]) <= _WINDOW).sum())
-        if near > most:
-            best, most = order, near
-    return best
