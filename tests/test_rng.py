@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspodfl import rng
+from dspodfl.kernels import compiled, philox
 from dspodfl.rng import Stream
 
 ADDRESS = st.tuples(
@@ -111,3 +112,22 @@ def test_a_permutation_is_one(seed, n):
 def test_slots_past_the_counter_are_refused():
     with pytest.raises(ValueError, match="2²⁸"):
         rng.words(0, Stream.INIT, slots=4, first=rng.MAX_SLOT)
+
+
+@given(
+    st.integers(0, 2**63 - 1), st.sampled_from(Stream), st.integers(1, 9), st.sampled_from([0, 4, 8]), st.integers(1, 5)
+)
+def test_compiled_words_are_those_of_the_plain_generator(seed, stream, slots, first, rows):
+    i, k = np.arange(4000), np.arange(rows)[:, None] + 10**6
+    many = rng.words(seed, stream, i, 7, k, slots=slots, first=first)
+    assert many.size >= philox.MANY or rows * slots == 1
+    some = np.random.default_rng(seed % 1000).integers(0, 4000, 20)
+    assert np.array_equal(many[:, some], rng.words(seed, stream, i[some], 7, k, slots=slots, first=first))
+    tensors = rng.words(seed, stream, torch.from_numpy(i), 7, torch.from_numpy(k), slots=slots, first=first)
+    assert np.array_equal(tensors.numpy(), many)
+
+
+def test_without_a_compiler_the_words_are_the_same(monkeypatch):
+    fast = rng.words(3, Stream.LINK, np.arange(5000), 1, 2, slots=4)
+    monkeypatch.setattr(compiled, "available", lambda: False)
+    assert np.array_equal(rng.words(3, Stream.LINK, np.arange(5000), 1, 2, slots=4), fast)

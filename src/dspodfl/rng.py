@@ -80,11 +80,19 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
         seed, i, j, k = (torch.as_tensor(a, dtype=torch.int64, device=tensor.device) for a in inputs)
         if kernel.available(tensor.device) and max(a.ndim for a in (seed, i, j, k)) == 2:
             return kernel.words(seed, i, j, k, int(stream), slots, first)
+        if tensor.device.type == "cpu":
+            found = kernel.words_on_cpu(seed.numpy(), i.numpy(), j.numpy(), k.numpy(), int(stream), slots, first)
+            if found is not None:
+                return torch.from_numpy(found)
         seed, i, j, k = (a[..., None] for a in (seed, i, j, k))
         blocks = torch.arange(first // 4, (first + slots + 3) // 4, device=tensor.device)
         shape = np.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape, blocks.shape)
     else:
-        seed, i, j, k = (np.asarray(a, dtype=np.int64)[..., None] for a in inputs)
+        seed, i, j, k = (np.asarray(a, dtype=np.int64) for a in inputs)
+        found = kernel.words_on_cpu(seed, i, j, k, int(stream), slots, first)
+        if found is not None:
+            return found
+        seed, i, j, k = (a[..., None] for a in (seed, i, j, k))
         blocks = np.arange(first // 4, (first + slots + 3) // 4, dtype=np.int64)
         shape = np.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape, blocks.shape)
     counter = (i, j, k, blocks + (int(stream) << 26))

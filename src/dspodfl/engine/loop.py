@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dspodfl.engine.advance import Advance, choose
+from dspodfl.engine.advance import Advance, choose, in_huge_pages
 from dspodfl.engine.ledger import Tally
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.problem import Problem
@@ -126,7 +126,11 @@ def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -
     """The packed initial models, in memory of their own."""
     if isinstance(initial, Tensor):
         return problem.pack(initial.to(problem.device, problem.dtype)).clone()
-    theta = torch.empty((stack.clients, problem.width), device=problem.device, dtype=problem.dtype)
+    shape, dtype = (stack.clients, problem.width), problem.dtype
+    if problem.device.type == "cpu":
+        theta = in_huge_pages(shape, dtype)
+    else:
+        theta = torch.empty(shape, device=problem.device, dtype=dtype)
     for rows, model in zip(stack.rows, initial, strict=True):
         theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
     return theta

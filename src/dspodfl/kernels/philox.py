@@ -1,12 +1,16 @@
-"""Philox4x32-10 on a GPU: the words at many addresses in one kernel. The twin is `dspodfl.rng.philox`."""
+"""Philox4x32-10, compiled: the words at many addresses at once. The twin is `dspodfl.rng.philox`."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dspodfl.kernels import compiled
 from dspodfl.kernels._triton import jit, tl, usable
 
+MANY = 4096
+"""Words on the CPU for which it pays to load compiled code."""
 _BLOCK = 256
 
 
@@ -72,3 +76,20 @@ def words(seed: Tensor, i: Tensor, j: Tensor, k: Tensor, stream: int, slots: int
             out, *inputs, *strides, columns, count, stream << 26, first // 4, groups, slots, BLOCK=_BLOCK
         )
     return out
+
+
+def words_on_cpu(
+    seed: np.ndarray, i: np.ndarray, j: np.ndarray, k: np.ndarray, stream: int, slots: int, first: int
+) -> np.ndarray | None:
+    """The same on the CPU; None where there is no compiler, or too little to do, or more than two axes."""
+    shape = np.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape)
+    if len(shape) > 2 or np.prod(shape, dtype=np.int64) * slots < MANY or not compiled.available():
+        return None
+    from dspodfl.kernels._philox import fill
+
+    flat = (1,) * (2 - len(shape)) + shape
+    out = np.empty((*flat, slots), dtype=np.int64)
+    scratch = np.empty((4, flat[1]), dtype=np.uint32)
+    address = [np.broadcast_to(a, flat) for a in (seed, i, j, k)]
+    fill(out, address[0], address[1], address[2], address[3], stream << 26, first // 4, scratch)
+    return out.reshape(*shape, slots)
