@@ -117,3 +117,18 @@ def test_a_frozen_run_stays_as_it_is_by_every_way(compiler, plain):
     for look in looks[2][first:]:
         assert torch.equal(look.theta.nan_to_num(), looks[2][first].theta.nan_to_num())
     assert all(not look.diverged for r in (0, 1, 3, 4) for look in looks[r])
+
+
+def test_a_run_goes_on_alone_for_a_while_where_the_cores_are_busy(monkeypatch):
+    way = chosen("svm")
+    if type(way) is not ways.Compiled:
+        pytest.skip("needs Numba")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    _, dataset = MODELS["svm"]()
+    (block,) = Stack(five_runs(dataset)).blocks(200, 200, "cpu", torch.float32)
+    way.load(block)
+    heard = []
+    monkeypatch.setattr(compiled, "advance", lambda **how: heard.append(how["threads"]) or 10_000 * (len(heard) == 3))
+    for t in range(40):
+        way.go(t, t + 1)
+    assert heard == [2] * 3 + [1] * ways._ALONE + [2] * (40 - 3 - ways._ALONE)

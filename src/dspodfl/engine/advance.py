@@ -28,6 +28,8 @@ GRAPHS = True
 """Whether iterations on a GPU are captured and replayed as CUDA graphs."""
 _GRAPHED_BYTES = 2**32
 """Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
+_BUSY, _ALONE = 20, 16
+"""So many yields an iteration say that the cores are busy; a compiled run then goes on alone for so many calls."""
 _BESIDE = 264
 """Programs that mix while gradients are computed: two on each of an H200's multiprocessors."""
 _BUCKETS = 32
@@ -119,6 +121,7 @@ class Compiled:
         self._neighbours = stack.neighbours
         self._first = torch.tensor([0, *(rows.stop for rows in stack.rows)]).numpy()
         self._alive = torch.ones(len(stack.runs), dtype=torch.bool).numpy()
+        self._alone = 0
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
@@ -128,7 +131,7 @@ class Compiled:
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block."""
         problem, links = self._problem, self._neighbours
-        compiled.advance(
+        yields = compiled.advance(
             theta=self.theta.numpy(),
             other=self._other.numpy(),
             x=problem.x.numpy(),
@@ -147,8 +150,10 @@ class Compiled:
             loss=problem.model.loss,
             bias=has_bias(problem.model),
             l2=problem.model.l2,
-            threads=torch.get_num_threads(),
+            threads=1 if self._alone else torch.get_num_threads(),
         )
+        # Threads that wait for one another are slower than one where something else has their cores.
+        self._alone = max(0, self._alone - 1) if self._alone else _ALONE * (yields > _BUSY * (last - first))
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""

@@ -325,13 +325,14 @@ def _slopes(s, labels, targets, batch, factor, loss):
             continue
         label = labels[batch[b]]
         if loss == _HINGE:
+            # Without branches, which would be guessed wrong half of the time: the label counts like the others, and
+            # is taken off again.
             own = s[label, b]
-            count = zero
+            count = zero - (one if one - own + own > zero else zero)
             for c in range(classes):
-                if c != label:
-                    on = one - own + s[c, b] > zero
-                    count += one if on else zero
-                    s[c, b] = -factor if on else zero
+                on = one if one - own + s[c, b] > zero else zero
+                count += on
+                s[c, b] = -factor * on
             s[label, b] = factor * count
         else:
             top = s[0, b]
@@ -534,7 +535,7 @@ def _client(w, t, n, t_next, n_next, mixed):
 
 @_compile
 def _wait(counter, due):
-    """Wait until a shared counter has come so far."""
+    """Wait until a shared counter has come so far; how often others were let run meanwhile."""
     spins = 0
     while _see(counter) < due:
         spins += 1
@@ -542,6 +543,7 @@ def _wait(counter, due):
             _pause()
         else:
             _yield()
+    return max(spins - _SPINS, 0)
 
 
 def work(
@@ -551,6 +553,7 @@ def work(
     """One thread's share of the work, run by run if any are given, else client by client.
 
     A thread may come late or never, since nothing is assigned: `counters` say what is claimed and how much is done.
+    Gives how often it let others run while it waited.
     """
     w = _Work(
         _bare(theta), _bare(other), _bare(x), scale, shift, _bare(labels), _bare(targets), _bare(rows),
@@ -564,7 +567,7 @@ def work(
         while True:
             k = _add(done)
             if k >= runs.size:
-                return
+                return 0
             begin, end = first[runs[k]], first[runs[k] + 1]
             for t in range(last):
                 if t < rows.shape[0]:
@@ -573,6 +576,7 @@ def work(
                     t_next, n_next = (t, n + 1) if n + 1 < end else (t + 1, begin)
                     _client(w, t, n, t_next, n_next, whole_runs)
     threads = bounds.size - 1
+    yields = 0
     for t in range(last):
         for k in range(threads):  # its own clients, whose models are in its cache, and then those of others
             q = (me + k) % threads
@@ -591,7 +595,8 @@ def work(
                     t_next, i_next = (t, i + 1) if i + 1 < end else (t + 1, begin)
                     _client(w, t, clients[i], t_next, clients[i_next], whole_runs)
                     _add(done)
-        _wait(done, (t + 1) * clients.size)
+        yields += _wait(done, (t + 1) * clients.size)
+    return yields
 
 
 def cluster(ptr, col, clients, size):

@@ -50,7 +50,7 @@ def advance(
     bias: bool,
     l2: float,
     threads: int,
-) -> None:
+) -> int:
     """Advance the models of all runs that are alive, in place, by as many iterations as `rows` has.
 
     The numbers of a client depend on its own run alone: not on the threads, not on the other runs, not on how the
@@ -76,6 +76,9 @@ def advance(
         bias: Whether the last feature is the constant 1, which `x` does not hold.
         l2: Adds l2 · θ to the gradients.
         threads: How many threads share the work.
+
+    Returns:
+        How often threads that waited for each other let something else run: many mean that the cores are busy.
     """
     for array in (theta, other, x, y, rows, step, active):
         if not array.flags.c_contiguous:
@@ -84,7 +87,7 @@ def advance(
     runs = np.flatnonzero(alive)
     clients = np.flatnonzero(np.repeat(alive, np.diff(first)))
     if not clients.size or not rows.shape[0]:
-        return
+        return 0
     from dspodfl.kernels import _linear
 
     sizes = np.diff(first)[runs]
@@ -108,7 +111,7 @@ def advance(
     labels = np.ascontiguousarray(y if loss != "squared_error" else y[:0], np.int64)
     targets = np.ascontiguousarray(y if loss == "squared_error" else y[:0], np.float32)
 
-    def part(me: int) -> None:
+    def part(me: int) -> int:
         # an odd number of lines per row: rows then fall on different sets of the cache
         xs = _zeros((batch, (-(-features * theta.itemsize // _LINE) | 1) * _LINE // theta.itemsize), theta.dtype)
         if bias:
@@ -125,13 +128,14 @@ def advance(
         data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
         order = (first, whole_runs, clients, bounds, group, counters, me)
         args = (*data, ptr, col, link, active, *numbers, *scratch, *order)
-        _call(_linear.work, *args)
+        return int(_call(_linear.work, *args) or 0)
 
     helpers = [_pool().submit(part, me) for me in range(1, threads)]
-    part(0)
+    yields = part(0)
     for helper in helpers:
         if not helper.cancel():
-            helper.result()
+            yields += helper.result()
+    return 0 if far else yields  # large runs end at different times on quiet cores too
 
 
 def _call(function: Any, *args: Any) -> Any:

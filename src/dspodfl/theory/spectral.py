@@ -1,0 +1,146 @@
+"""Expected mixing: R̄ = E[P], R̃ = E[PᵀP] and the contraction ρ̃ that every bound rests on (lemma:rho_tilde).
+
+p_ij = r_ij v̂_ij with v̂_ij ~ Bernoulli(b_ij), one draw a link (eq. p). R̃ = R̄² + R₀, where R₀ is the Laplacian of the
+graph with link weights 2 b (1 − b) r²: PSD, rows and columns summing to zero. ρ̃ is the spectral radius of
+R̃ − 11ᵀ/m; R̃ is PSD, so ρ̃ is its largest eigenvalue off the direction 1, and the least constant with
+E‖PΘ − 1θ̄‖² ≤ ρ̃ ‖Θ − 1θ̄‖² for all Θ.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from dspodfl import mixing
+from dspodfl.errors import InputError
+from dspodfl.graph import Graph
+from dspodfl.theory.constants import Floats
+
+Method = Literal["auto", "dense", "lanczos", "inverse"]
+DENSE = 600
+"""Most clients for which ``auto`` takes the dense way."""
+ROUNDS = 400
+"""Lanczos restarts before ``auto`` turns to the inverse: the more a graph looks like a long path, the more it needs."""
+SHIFT = 1e-12
+
+
+def expected(graph: Graph, r: Floats, b: Floats | float) -> Floats:
+    """R̄ = E[P]: r̄_ij = b_ij r_ij, r̄_ii = 1 − Σ_j b_ij r_ij (lemma:rho_tilde a). Shapes: r, b (links,) -> (m, m)."""
+    r, b = _checked(graph, r, b)
+    return mixing.matrix(graph.n, graph.edges, r * b)
+
+
+def excess(graph: Graph, r: Floats, b: Floats | float) -> Floats:
+    """R₀ = E[P²] − R̄²: −2 b_ij (1 − b_ij) r_ij² off the diagonal, rows summing to 0. Shapes: -> (m, m)."""
+    r, b = _checked(graph, r, b)
+    return np.eye(graph.n) - mixing.matrix(graph.n, graph.edges, _excess_weight(r, b))
+
+
+def expected_square(graph: Graph, r: Floats, b: Floats | float) -> Floats:
+    """R̃ = E[PᵀP] = R̄² + R₀ (lemma:rho_tilde b). Shapes: r, b (links,) -> (m, m)."""
+    mean = expected(graph, r, b)
+    return np.asarray(mean @ mean + excess(graph, r, b))
+
+
+def rho_tilde(graph: Graph, r: Floats, b: Floats | float, method: Method = "auto") -> float:
+    """ρ̃, the spectral radius of R̃ − 11ᵀ/m (lemma:rho_tilde c).
+
+    ρ̃ = ρ_r² at b = 1 and 1 at b = 0, but it is not monotone in between: the appendix calls b = 1 the lowest
+    achievable value (appendix:b_rho), and K₅,₅ refutes it. ``dense`` costs m³; ``lanczos`` touches R̃ only through
+    products with sparse R̄ and R₀; ``inverse`` factorizes I − R̃, for graphs whose gap is too small for Lanczos.
+
+    >>> from dspodfl.graph import generate
+    >>> ring = generate("ring", 4, seed=0)
+    >>> round(rho_tilde(ring, np.full(4, 1 / 3), 1.0), 6)  # ρ_r² = (1/3)²
+    0.111111
+    """
+    r, b = _checked(graph, r, b)
+    if graph.n == 1:
+        return 0.0
+    if method == "dense" or (method == "auto" and graph.n <= DENSE):
+        values = np.linalg.eigvalsh(expected_square(graph, r, b) - 1.0 / graph.n)
+        return float(np.clip(values[-1], 0.0, 1.0))
+    if graph.n < 4:
+        raise InputError("method", method, "dense for fewer than 4 clients")
+    if not graph.connected:
+        return 1.0
+    if method == "inverse":
+        return _by_inverse(graph, r, b)
+    try:
+        return _by_lanczos(graph, r, b)
+    except ArpackError:
+        if method == "lanczos":
+            raise
+        return _by_inverse(graph, r, b)
+
+
+def rho_r(graph: Graph, r: Floats, method: Method = "auto") -> float:
+    """ρ_r, the spectral radius of R − 11ᵀ/m (appendix:assumptions): the square root of ρ̃ at b = 1."""
+    return float(np.sqrt(rho_tilde(graph, r, 1.0, method)))
+
+
+def mixed_consensus(graph: Graph, r: Floats, b: Floats | float, theta: Floats) -> float:
+    """E‖PΘ − 1θ̄‖² = Σ_columns xᵀ R̃ x with x = θ − θ̄1, exactly. Shapes: theta (m, parameters) -> scalar."""
+    r, b = _checked(graph, r, b)
+    x = theta - theta.mean(axis=0)
+    across = x[graph.edges[:, 0]] - x[graph.edges[:, 1]]  # (links, parameters)
+    mean = _sparse_mean(graph, r, b) @ x
+    return float((mean * mean).sum() + (_excess_weight(r, b)[:, None] * across * across).sum())
+
+
+def _excess_weight(r: Floats, b: Floats) -> Floats:
+    return 2.0 * b * (1.0 - b) * r * r
+
+
+def _checked(graph: Graph, r: Floats, b: Floats | float) -> tuple[Floats, Floats]:
+    r = np.asarray(r, dtype=np.float64)
+    if r.shape != (graph.links,):
+        raise InputError("r", f"shape {r.shape}", f"one weight a link, shape ({graph.links},)")
+    b = np.asarray(b, dtype=np.float64)
+    if b.shape not in ((), r.shape):
+        raise InputError("b", f"shape {b.shape}", f"one probability, or one a link, shape ({graph.links},)")
+    b = np.broadcast_to(b, r.shape)
+    if r.size and not (r.min() >= 0 and b.min() >= 0 and b.max() <= 1):
+        raise InputError("r, b", f"r from {r.min()}, b from {b.min()} to {b.max()}", "r at least 0, b from 0 to 1")
+    row = np.bincount(graph.edges.ravel(), weights=np.repeat(r, 2), minlength=graph.n)
+    if r.size and row.max() > 1.0 + 1e-9:
+        raise InputError("r", f"Σ_j r_ij up to {row.max()}", "such that Σ_j r_ij is at most 1 at every client")
+    return r, b
+
+
+def _laplacian(graph: Graph, weight: Floats) -> sparse.csr_array:
+    i, j = graph.edges.T
+    at_ends = np.bincount(graph.edges.ravel(), weights=np.repeat(weight, 2), minlength=graph.n)
+    rows, columns = np.concatenate([i, j, np.arange(graph.n)]), np.concatenate([j, i, np.arange(graph.n)])
+    entries = np.concatenate([-weight, -weight, at_ends])
+    return sparse.coo_array((entries, (rows, columns)), shape=(graph.n, graph.n)).tocsr()
+
+
+def _sparse_mean(graph: Graph, r: Floats, b: Floats) -> sparse.csr_array:
+    return (sparse.eye_array(graph.n) - _laplacian(graph, r * b)).tocsr()
+
+
+def _by_lanczos(graph: Graph, r: Floats, b: Floats) -> float:
+    mean, extra = _sparse_mean(graph, r, b), _laplacian(graph, _excess_weight(r, b))
+
+    def apply(x: Floats) -> Floats:
+        x = x.ravel() - x.mean()
+        return np.asarray(mean @ (mean @ x) + extra @ x)
+
+    n = graph.n
+    start = np.random.default_rng(0).standard_normal(n)  # ARPACK's own start would differ from call to call
+    operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
+    found = eigsh(operator, k=1, which="LA", v0=start, ncv=min(n - 1, 40), maxiter=ROUNDS, return_eigenvectors=False)
+    return float(np.clip(found[0], 0.0, 1.0))
+
+
+def _by_inverse(graph: Graph, r: Floats, b: Floats) -> float:
+    # I − R̃ = 2L − L² − L₀ with R̄ = I − L: its two least eigenvalues are 0, of the direction 1, and 1 − ρ̃
+    one, extra = _laplacian(graph, r * b), _laplacian(graph, _excess_weight(r, b))
+    gap = (2.0 * one - one @ one - extra).tocsc()
+    start = np.random.default_rng(0).standard_normal(graph.n)
+    found = eigsh(gap, k=2, sigma=-SHIFT, which="LM", v0=start, return_eigenvectors=False)
+    return float(np.clip(1.0 - found.max(), 0.0, 1.0))
