@@ -199,8 +199,9 @@ def _within(check: Check, evidence: Evidence) -> Verdict:
     if not len(known):
         return _unknown(check, "no printed accuracy was measured")
     away = (known["accuracy_mean"] - known["printed_accuracy"]).abs()
-    met = away <= np.maximum(CLOSE, known["accuracy_std"])
-    worst = known.iloc[int(np.argmax(away.to_numpy()))]
+    allowed = np.maximum(CLOSE, known["accuracy_std"])
+    met = away <= allowed
+    worst = known.iloc[int(np.argmax((away - allowed).to_numpy()))]
     sentence = (
         f"{int(met.sum())} of {len(known)} printed accuracies are met within {CLOSE} or one standard deviation; the "
         f"furthest is {_name(worst['algorithm'])} at {worst['iteration']:,}: {worst['accuracy_mean']:.3f} ± "

@@ -4,8 +4,9 @@
 
 - "printed": 1 − d_min(k) = η_min α(k) and d_max(k) = 1 − η_max α(k), and Lemma sum_h (a) without its factor γ.
 - "corrected": 1 − d_min(k) = η_max α(k), d_max(k) = 1 − η_min α(k): the client that computes least often has the
-  largest η. Sums over the schedule are taken term by term. Σα² grows like α⁰²γ ln K: eqn:diminishing_step_size_conditions
-  calls it finite, and no bound here needs that.
+  largest η. Sums over the schedule are taken term by term.
+
+Σα² grows like α⁰²γ ln K; eqn:diminishing_step_size_conditions calls it finite, and no bound here needs that.
 """
 
 from __future__ import annotations
@@ -199,26 +200,18 @@ def convex_conditions(c: Constants, gamma1: float, last: int, form: Form = "prin
     spectral radius itself, of the corrected Φ.
     """
     eta, mu = etas(c, form)[0], c.strong
-    product = (
-        eta * gamma1 * spectrum(c, gamma1, form).gamma2
-        if eta * gamma1 > 0
-        else spectrum(c, gamma1, form).a * (mu / ((1 + gamma1) * c.beta**2))
-    )
+    product = eta * gamma1 + spectrum(c, gamma1, form).a * mu / ((1 + gamma1) * c.beta**2)  # η Γ₁ Γ₂*
     power = 2 if form == "printed" else 3
+    least = (1 + gamma1 - gamma1**2) / (1 + gamma1)  # of (1 + x − x²)/(1 + x), which falls, on [0, Γ₁]
     names = ("α⁰ < Γ₁/μ", "α⁰ < the rate of φ22", "α⁰ < the rate of Γ₂*")
     limits = convex_rate_limits(c, gamma1, form)
     return (
         Condition("0 < Γ₁", 0.0, gamma1),
         Condition("Γ₁ below its limit", gamma1, gamma1_limit(c, form)),
         *(Condition(name, policy(c).value, limit) for name, limit in zip(names, limits, strict=True)),
-        Condition("constraint 2, unchecked in the proof", 2 * c.beta**2 / mu**power * product, _least(gamma1)),
+        Condition("constraint 2, unchecked in the proof", 2 * c.beta**2 / mu**power * product, least),
         Condition("max_k ρ(Φ(k)) < 1, corrected Φ", float(radius(system(c, last)[0]).max()), 1.0),
     )
-
-
-def _least(x: float) -> float:
-    """The least of (1 + x − x²)/(1 + x) on [0, Γ₁]; it falls in x."""
-    return (1 + x - x**2) / (1 + x)
 
 
 def convex_printed(c: Constants, start: Floats, last: int, gamma1: float) -> Floats:
@@ -309,8 +302,10 @@ class Weights:
 
 
 def nonconvex_weights(c: Constants, g: Gammas, form: Form = "corrected") -> Weights:
-    """w₁ = ½(1 − 1/Γ₂)(1 − 1/Γ₄²), w₂ = β²(1 + Γ₃)/(m(1 − ρ̃)(1 − 1/Γ₁²)), w₃ = m(16rδ² + σ²), w₄ = η(1 + Γ₃)δ² + βσ²/2m.
+    """The weights in the proof of theorem:nonconvex_diminishing.
 
+    w₁ = ½(1 − 1/Γ₂)(1 − 1/Γ₄²)    w₂ = β²(1 + Γ₃)/(m(1 − ρ̃)(1 − 1/Γ₁²))
+    w₃ = m(16rδ² + σ²)             w₄ = η(1 + Γ₃)δ² + βσ²/2m
     η = (1 − d_max(0))/α⁰ printed, (1 − d_min(0))/α⁰ corrected.
     """
     r = (1 + c.rho_tilde) / (1 - c.rho_tilde)
@@ -384,7 +379,7 @@ def nonconvex_bound(
 
 
 def nonconvex_gammas(c: Constants, slack: Floats, form: Form = "corrected") -> Gammas | None:
-    """Γ₁, Γ₂, Γ₃, Γ₄ that leave a share ``slack`` (4,) of each one's feasible range unused; None where there is none."""
+    """Γ₁, Γ₂, Γ₃, Γ₄ that leave a share ``slack`` (4,) of their feasible ranges unused; None where there is none."""
     alpha, g3 = policy(c).value, 2 * c.beta * policy(c).value / (1 - float(slack[2]))
     inverse = [1.0, 1.0, 1.0]
     for i, share in enumerate((slack[0], slack[1], slack[3])):
