@@ -20,7 +20,7 @@ from benchmarks.clients import against_clients
 from benchmarks.cpu import DGD_ONLY, Group, one_run
 from benchmarks.floors import NOTHING, activity, load_of, looking
 from benchmarks.loops import CarefulLoop, ResearchLoop, VmapLoop
-from benchmarks.machine import products, release, wait
+from benchmarks.machine import release, wait
 from benchmarks.rows import BATCH, Bench, Row, starts
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, geometric, images, make_run, shared, torus
@@ -32,7 +32,7 @@ from dspodfl.graph import Graph, generate
 from dspodfl.models import Model
 from dspodfl.models import build as build_model
 from dspodfl.schedule import SCHEDULES
-from dspodfl.study import Study, measure
+from dspodfl.study import Study, measure, products
 
 _GIB = 2**30
 _BLOCK = 200

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from dspodfl.study import products
 
 _REPEATS = 10
 _ROOM = {"cpu": 2**30, "cuda": 2**32}
@@ -50,19 +51,6 @@ def name_of(device: torch.device) -> str:
     lines = known.read_text().splitlines() if known.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """Let PyTorch's float32 products and convolutions use TF32, or keep them from it."""
-    before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def wait(device: torch.device) -> None:

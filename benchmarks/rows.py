@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import Machine, products
+from benchmarks.machine import Machine
 from dspodfl.engine import Run, Stack
 from dspodfl.models import Model
 from dspodfl.problem import Problem
+from dspodfl.study import products
 
 BATCH = 16
 

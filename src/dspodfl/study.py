@@ -95,8 +95,8 @@ def choose_precision(name: str, device: torch.device) -> tuple[str, torch.dtype,
 
 
 @contextmanager
-def _matrix_products(precision: str) -> Iterator[None]:
-    """Let float32 products use TF32 while a tf32 study runs, and only then."""
+def products(precision: str) -> Iterator[None]:
+    """Let PyTorch's float32 products and convolutions use TF32 for a while, or keep them from it."""
     before = torch.get_float32_matmul_precision()
     convolutions = torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -188,7 +188,7 @@ def _wave(
 ) -> Iterator[Measurement]:
     runs = [study.runs[r] for r in wave]
     stack = Stack(runs)
-    with _matrix_products(precision):
+    with products(precision):
         problem = Problem(
             study.model,
             [(run.seed, run.data) for run in runs],
