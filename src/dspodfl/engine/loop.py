@@ -139,15 +139,22 @@ def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -
 def _freeze(stack: Stack, advance: Advance, due: list[int], diverged: list[bool]) -> None:
     """Freeze the runs among those looked at whose parameters are no longer all finite."""
     theta = advance.theta
-    step = max(1, _NUMBERS_AT_ONCE[theta.device.type] // theta.shape[1])
-    finite = torch.cat([torch.isfinite(theta[n : n + step]).all(dim=1) for n in range(0, len(theta), step)])
-    if bool(finite.all()):
-        return
-    finite = finite.cpu()
-    for r in due:
-        if not diverged[r] and not bool(finite[stack.rows[r]].all()):
+    if len(due) < len(stack.runs):
+        finite = [_finite(theta[stack.rows[r]]).all() for r in due]
+        sound = torch.stack(finite).tolist()
+    else:
+        every = _finite(theta)
+        sound = [True] * len(due) if bool(every.all()) else [bool(every[stack.rows[r]].all()) for r in due]
+    for r, fine in zip(due, sound, strict=True):
+        if not diverged[r] and not fine:
             diverged[r] = True
             advance.freeze(r)
+
+
+def _finite(theta: Tensor) -> Tensor:
+    """Whether all parameters of each client are finite. Shapes: (clients, width) -> (clients,)."""
+    step = max(1, _NUMBERS_AT_ONCE[theta.device.type] // theta.shape[1])
+    return torch.cat([torch.isfinite(theta[n : n + step]).all(dim=1) for n in range(0, len(theta), step)])
 
 
 def _crossings(block: Block, at_delay: Sequence[float]) -> dict[int, list[int]]:

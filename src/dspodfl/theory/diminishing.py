@@ -21,7 +21,8 @@ from scipy.optimize import minimize_scalar
 from dspodfl.errors import InputError
 from dspodfl.learning_rate import Diminishing
 from dspodfl.theory.constants import Constants, Floats
-from dspodfl.theory.nonconvex import Coefficients, Condition, Gammas, search
+from dspodfl.theory.nonconvex import Coefficients, Gammas, search
+from dspodfl.theory.recursion import Hypothesis
 
 Form = Literal["printed", "corrected"]
 CHUNK = 1 << 20
@@ -42,9 +43,6 @@ def etas(c: Constants, form: Form = "corrected") -> tuple[float, float]:
     """The η that 1 − d_min = η α is written with, and the one in d_max = 1 − η α."""
     low, high = (1 - c.d_max) / policy(c).value, (1 - c.d_min) / policy(c).value
     return (low, high) if form == "printed" else (high, low)
-
-
-# --- sums over the schedule ------------------------------------------------------------------------------------------
 
 
 def power_sum(rate: Diminishing, power: float, last: int, first: int = 0) -> float:
@@ -73,9 +71,6 @@ def power_ceiling(rate: Diminishing, power: Literal[2, 3], last: int) -> float:
 def product_ceiling(rates: Floats, p: float = 1.0) -> float:
     """Π(1 − ζ_r)^p ≤ 1/(p Σζ_r), 0 < ζ_r ≤ 1, p ≥ 1  (lemma:bernoulli). Shapes: rates (n,)."""
     return float(1 / (p * np.sum(rates)))
-
-
-# --- strongly convex -------------------------------------------------------------------------------------------------
 
 
 def system(c: Constants, last: int, form: Form = "corrected") -> tuple[Floats, Floats]:
@@ -193,7 +188,7 @@ def best_gamma1(c: Constants, form: Form = "printed") -> float:
     return float(found.x)
 
 
-def convex_conditions(c: Constants, gamma1: float, last: int, form: Form = "printed") -> tuple[Condition, ...]:
+def convex_conditions(c: Constants, gamma1: float, last: int, form: Form = "printed") -> tuple[Hypothesis, ...]:
     """corollary:alpha_cond_new, and what it is meant to ensure: ρ(Φ(k)) < 1 for k = 0 … last, computed.
 
     The last two are not in the paper's list: constraint 2 of the proof, which Γ₂* is chosen without regard to, and the
@@ -206,11 +201,11 @@ def convex_conditions(c: Constants, gamma1: float, last: int, form: Form = "prin
     names = ("α⁰ < Γ₁/μ", "α⁰ < the rate of φ22", "α⁰ < the rate of Γ₂*")
     limits = convex_rate_limits(c, gamma1, form)
     return (
-        Condition("0 < Γ₁", 0.0, gamma1),
-        Condition("Γ₁ below its limit", gamma1, gamma1_limit(c, form)),
-        *(Condition(name, policy(c).value, limit) for name, limit in zip(names, limits, strict=True)),
-        Condition("constraint 2, unchecked in the proof", 2 * c.beta**2 / mu**power * product, least),
-        Condition("max_k ρ(Φ(k)) < 1, corrected Φ", float(radius(system(c, last)[0]).max()), 1.0),
+        Hypothesis("0 < Γ₁", 0.0, gamma1),
+        Hypothesis("Γ₁ below its limit", gamma1, gamma1_limit(c, form)),
+        *(Hypothesis(name, policy(c).value, limit) for name, limit in zip(names, limits, strict=True)),
+        Hypothesis("constraint 2, unchecked in the proof", 2 * c.beta**2 / mu**power * product, least),
+        Hypothesis("max_k ρ(Φ(k)) < 1, corrected Φ", float(radius(system(c, last)[0]).max()), 1.0),
     )
 
 
@@ -237,9 +232,6 @@ def convex_printed_rates(c: Constants, last: int, gamma1: float) -> tuple[float,
     inner = math.log(end) - math.log(math.sqrt(1 + 1 / (gamma + last - 1)) - 1)
     terms = 1 / (end - math.sqrt(1 + 1 / gamma)) + 2 * (gamma + 1) / end * inner + 2 * end / (1 + (last - 1) / gamma)
     return 1 / (2 * a * sum_floor(rate, last, form="printed")), rate.value / (4 * a) * terms
-
-
-# --- non-convex ------------------------------------------------------------------------------------------------------
 
 
 def nonconvex_coefficients(c: Constants, k: int, form: Form = "corrected") -> Coefficients:
@@ -276,18 +268,18 @@ def _limits(c: Constants, g: Gammas, form: Form) -> tuple[float, float, float, f
     )
 
 
-def nonconvex_conditions(c: Constants, g: Gammas, form: Form = "corrected") -> tuple[Condition, ...]:
+def nonconvex_conditions(c: Constants, g: Gammas, form: Form = "corrected") -> tuple[Hypothesis, ...]:
     """corollary:alpha_cond_nonconvex_diminishing with its numbers (Γ₀ plays no part here).
 
     Corrected, the rate of Γ₂ implies ζ²(1 − d_min(0)) < ½; printed, with η_min, it does not, hence the last line.
     """
-    names = ("α⁰ ≤ Γ₃/(2β)", "α⁰ ≤ the rate of Γ₁", "α⁰ ≤ the rate of Γ₂", "α⁰ ≤ the rate of Γ₄")
+    names = ("α⁰ < Γ₃/(2β)", "α⁰ < the rate of Γ₁", "α⁰ < the rate of Γ₂", "α⁰ < the rate of Γ₄")
     alpha = policy(c).value
     return (
-        *(Condition(name, alpha, limit, False) for name, limit in zip(names, _limits(c, g, form), strict=True)),
-        *(Condition(f"1 < {name}", 1.0, value) for name, value in (("Γ₁", g.g1), ("Γ₂", g.g2), ("Γ₄", g.g4))),
-        Condition("0 < Γ₃", 0.0, g.g3),
-        Condition("ζ²(1 − d_min(0)) < ½", c.zeta**2 * (1 - c.d_min), 0.5),
+        *(Hypothesis(name, alpha, limit) for name, limit in zip(names, _limits(c, g, form), strict=True)),
+        *(Hypothesis(f"1 < {name}", 1.0, value) for name, value in (("Γ₁", g.g1), ("Γ₂", g.g2), ("Γ₄", g.g4))),
+        Hypothesis("0 < Γ₃", 0.0, g.g3),
+        Hypothesis("ζ²(1 − d_min(0)) < ½", c.zeta**2 * (1 - c.d_min), 0.5),
     )
 
 
@@ -326,7 +318,7 @@ class NonconvexBound:
     drift: float
     noise: float
     gammas: Gammas | None
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Hypothesis, ...]
     printed_limit: float
 
     @property
@@ -337,12 +329,16 @@ class NonconvexBound:
     @property
     def limit(self) -> float:
         """As K → ∞: 0, in both forms; ``printed_limit`` is what the theorem's own display would leave, w₄α⁰/(2w₁)."""
-        return 0.0 if self.met else math.inf
+        return 0.0 if self.holds else math.inf
 
     @property
-    def met(self) -> bool:
+    def holds(self) -> bool:
         """Whether every hypothesis holds."""
-        return all(each.met for each in self.conditions)
+        return self.gammas is not None and all(each.holds for each in self.conditions)
+
+
+def _void(g: Gammas | None, found: tuple[Hypothesis, ...], left: float) -> NonconvexBound:
+    return NonconvexBound(math.inf, math.inf, math.inf, math.inf, g, found, left)
 
 
 def nonconvex_bound(
@@ -364,8 +360,8 @@ def nonconvex_bound(
         steps = power_sum(rate, 1, last)
         squares, cubes = power_sum(rate, 2, last), power_sum(rate, 3, last - 1)
     left = w.w4 * rate.value / (2 * w.w1) if w.w1 > 0 else math.inf
-    if not all(each.met for each in found) or w.w1 <= 0 or steps <= 0:
-        return NonconvexBound(math.inf, math.inf, math.inf, math.inf, g, found, left)
+    if not all(each.holds for each in found) or w.w1 <= 0 or steps <= 0:
+        return _void(g, found, left)
     over = w.w1 * steps
     return NonconvexBound(
         start=gap / over,
@@ -378,18 +374,35 @@ def nonconvex_bound(
     )
 
 
-def nonconvex_gammas(c: Constants, slack: Floats, form: Form = "corrected") -> Gammas | None:
-    """Γ₁, Γ₂, Γ₃, Γ₄ that leave a share ``slack`` (4,) of their feasible ranges unused; None where there is none."""
+def _floors(c: Constants, slack: Floats, form: Form) -> tuple[list[float], list[float]]:
+    """1/Γ₁, 1/Γ₂, 1/Γ₄ at a slack, and the least each may be given those before it; infinite past a failure."""
     alpha, g3 = policy(c).value, 2 * c.beta * policy(c).value / (1 - float(slack[2]))
-    inverse = [1.0, 1.0, 1.0]
+    inverse, floors = [1.0, 1.0, 1.0], [math.inf, math.inf, math.inf]
     for i, share in enumerate((slack[0], slack[1], slack[3])):
         g1, g2, g4 = (1 / u if u > 0 else math.inf for u in inverse)
-        floor = alpha / _limits(c, Gammas(math.inf, g1, g2, g3, g4), form)[i + 1]
-        if floor >= 1:
-            return None
-        inverse[i] = floor + float(share) * (1 - floor)
+        floors[i] = alpha / _limits(c, Gammas(math.inf, g1, g2, g3, g4), form)[i + 1]
+        if floors[i] >= 1:
+            break
+        inverse[i] = floors[i] + float(share) * (1 - floors[i])
+    return inverse, floors
+
+
+def nonconvex_gammas(c: Constants, slack: Floats, form: Form = "corrected") -> Gammas | None:
+    """Γ₁, Γ₂, Γ₃, Γ₄ that leave a share ``slack`` (4,) of their feasible ranges unused; None where there is none."""
+    inverse, floors = _floors(c, slack, form)
+    if max(floors) >= 1:
+        return None
     g1, g2, g4 = (1 / u if u > 0 else math.inf for u in inverse)
-    return Gammas(math.inf, g1, g2, g3, g4)
+    return Gammas(math.inf, g1, g2, 2 * c.beta * policy(c).value / (1 - float(slack[2])), g4)
+
+
+def nonconvex_requirements(c: Constants, form: Form = "corrected") -> tuple[Hypothesis, ...]:
+    """What must hold of α⁰ for any Γ at all to serve, each with its numbers."""
+    alpha = policy(c).value
+    return tuple(
+        Hypothesis(f"α⁰ < the rate of {name} = 1", alpha, alpha / floor if floor > 0 else math.inf)
+        for name, floor in zip(("Γ₁", "Γ₂", "Γ₄"), _floors(c, np.zeros(4), form)[1], strict=True)
+    )
 
 
 def nonconvex_best(c: Constants, gap: float, spread: float, last: int, form: Form = "corrected") -> NonconvexBound:
@@ -401,8 +414,5 @@ def nonconvex_best(c: Constants, gap: float, spread: float, last: int, form: For
 
     chosen = nonconvex_gammas(c, search(value, 4), form)
     if chosen is None:
-        unit = Gammas(math.inf, 1.0, 1.0, 2 * c.beta * policy(c).value, 1.0)
-        return NonconvexBound(
-            math.inf, math.inf, math.inf, math.inf, None, nonconvex_conditions(c, unit, form), math.inf
-        )
+        return _void(None, nonconvex_requirements(c, form), math.inf)
     return nonconvex_bound(c, chosen, gap, spread, last, form)

@@ -95,7 +95,7 @@ def ridge(shards: Sequence[Shard], l2: float) -> Problem:
     """
     hessians = _moments(shards) + l2 * np.eye(shards[0][0].shape[1])
     pulls = np.stack([np.asarray(x, float).T @ y / len(x) for x, y in shards])
-    eigenvalues = np.linalg.eigvalsh(hessians)
+    eigenvalues = np.asarray(np.linalg.eigvalsh(hessians), np.float64)
     mean = hessians.mean(axis=0)
     theta = np.linalg.solve(mean, pulls.mean(axis=0))
     error = np.linalg.norm(mean @ theta - pulls.mean(axis=0)) / np.linalg.eigvalsh(mean)[0]
@@ -139,15 +139,15 @@ def _rise(square: Floats, line: Floats, reach: float) -> float:
     """max_{‖u‖ ≤ reach} uᵀQu + 2qᵀu through its dual, which has no gap (S-lemma)."""
     values, vectors = np.linalg.eigh(square)
     weight, top = (vectors.T @ line) ** 2, max(float(values[-1]), 0.0)
-    if reach == 0:
-        return 0.0
+    if reach == 0 or not weight.any():
+        return top * reach**2
 
     def slope(gap: float) -> float:
         return float((weight / (top + gap - values) ** 2).sum()) - reach**2
 
-    high = math.sqrt(float(weight.sum())) / reach + 1e-300
-    low = high * 1e-9
-    gap = float(brentq(slope, low, high * (1 + 1e-9))) if slope(low) > 0 else low
+    high = math.sqrt(float(weight.sum())) / reach  # where the slope is no longer positive
+    low = max(high * 1e-9, top * 1e-12)
+    gap = float(brentq(slope, low, 2 * high)) if low < high and slope(low) > 0 else low
     return float((top + gap) * reach**2 + (weight / (top + gap - values)).sum())
 
 
@@ -271,15 +271,17 @@ def _at(gradient: Gradient, points: Floats) -> Floats:
 
 def _pairs(points: Floats, gradients: Floats) -> tuple[Floats, Floats, Floats]:
     """‖x − y‖², ‖∇F(x) − ∇F(y)‖² and ⟨∇F(x) − ∇F(y), x − y⟩ of every pair of distinct points."""
-    i, j = np.triu_indices(len(points), k=1)
-    dx, dg = points[i] - points[j], gradients[i] - gradients[j]
-    apart = (dx**2).sum(axis=1)
-    keep = apart > 0
-    return apart[keep], (dg**2).sum(axis=1)[keep], (dg * dx).sum(axis=1)[keep]
+    rows = []
+    for i in range(len(points) - 1):
+        dx, dg = points[i + 1 :] - points[i], gradients[i + 1 :] - gradients[i]
+        rows.append(np.stack([(dx**2).sum(axis=1), (dg**2).sum(axis=1), (dg * dx).sum(axis=1)]))
+    every = np.concatenate(rows, axis=1) if rows else np.zeros((3, 0))
+    apart, change, along = every[:, every[0] > 0]
+    return apart, change, along
 
 
 def measure_beta(gradient: Gradient, points: Floats) -> float:
-    """Lower estimate of β: max ‖∇F(x) − ∇F(y)‖/‖x − y‖ over pairs of points. Shapes: points (points, n), two or more."""
+    """Lower estimate of β: max ‖∇F(x) − ∇F(y)‖/‖x − y‖ over pairs of points. Shapes: (points, n)."""
     apart, change, _ = _pairs(points, _at(gradient, points))
     return float(np.sqrt(change / apart).max()) if len(apart) else 0.0
 

@@ -24,6 +24,7 @@ from scipy.optimize import brentq, minimize
 
 from dspodfl.errors import InputError
 from dspodfl.theory.constants import Constants, Floats
+from dspodfl.theory.recursion import Hypothesis
 
 Form = Literal["printed", "proved"]
 
@@ -36,26 +37,8 @@ ORDERS = {
 }
 """Order of each term of the bound in K and α; the theorem's rate O(1/K) is that of the first two."""
 
-
-@dataclass(frozen=True)
-class Condition:
-    """One hypothesis with its numbers: ``value`` must lie below ``limit`` (or reach it, where not strict)."""
-
-    name: str
-    value: float
-    limit: float
-    strict: bool = True
-
-    @property
-    def met(self) -> bool:
-        """Whether it holds; equality up to rounding counts where the proof allows equality."""
-        if self.strict:
-            return self.value < self.limit
-        return self.value <= self.limit * (1 + 1e-12) + 1e-300
-
-    def __str__(self) -> str:
-        sign = "<" if self.strict else "≤"
-        return f"{self.name}: {self.value:.6g} {sign} {self.limit:.6g}: {'met' if self.met else 'NOT met'}"
+LEAST = 1e-9
+"""Slack that the optimized Γ keep from every bound on α, which the statements print with <."""
 
 
 @dataclass(frozen=True)
@@ -175,23 +158,22 @@ def _limits(c: Constants, g: Gammas, form: Form) -> tuple[float, float, float, f
     )
 
 
-def conditions(c: Constants, g: Gammas, form: Form = "proved") -> tuple[Condition, ...]:
+def conditions(c: Constants, g: Gammas, form: Form = "proved") -> tuple[Hypothesis, ...]:
     """Every hypothesis on α, d_min and Γ, with its numbers.
 
-    The four bounds on α are written with ≤, as in the proofs; the statements print <, which changes no infimum. The
-    first one is what the theorem drops: the text defines Γ₀ by it, d_min ≥ 1 − 1/(2Γ₀ζ²), and then only asks Γ₀ > 1.
+    The first is what the theorem drops: the text defines Γ₀ by it, d_min ≥ 1 − 1/(2Γ₀ζ²), and then only asks Γ₀ > 1.
     """
-    names = ("α ≤ Γ₃/(2β)", "α ≤ the rate of Γ₁", "α ≤ the rate of Γ₂", "α ≤ the rate of Γ₄")
+    names = ("α < Γ₃/(2β)", "α < the rate of Γ₁", "α < the rate of Γ₂", "α < the rate of Γ₄")
     free = (("Γ₀", g.g0), ("Γ₁", g.g1), ("Γ₂", g.g2), ("Γ₄", g.g4))
     return (
-        Condition("ζ²(1 − d_min) ≤ 1/(2Γ₀), dropped by the theorem", c.zeta**2 * (1 - c.d_min), 0.5 / g.g0, False),
-        *(Condition(name, c.step, limit, False) for name, limit in zip(names, _limits(c, g, form), strict=True)),
-        *(Condition(f"1 < {name}", 1.0, value) for name, value in free),
-        Condition("0 < Γ₃", 0.0, g.g3),
+        Hypothesis("ζ²(1 − d_min) < 1/(2Γ₀), dropped by the theorem", c.zeta**2 * (1 - c.d_min), 0.5 / g.g0),
+        *(Hypothesis(name, c.step, limit) for name, limit in zip(names, _limits(c, g, form), strict=True)),
+        *(Hypothesis(f"1 < {name}", 1.0, value) for name, value in free),
+        Hypothesis("0 < Γ₃", 0.0, g.g3),
     )
 
 
-def requirements(c: Constants, form: Form = "proved") -> tuple[Condition, ...]:
+def requirements(c: Constants, form: Form = "proved") -> tuple[Hypothesis, ...]:
     """What must hold for any Γ at all to serve, free of Γ, each with its numbers.
 
     In the "proved" form they are ζ²(1 − d_min) < ½, φ22 < 1, φ11 > 0 and φ11 > φ12φ21/(1 − φ22), each solved for α
@@ -200,9 +182,9 @@ def requirements(c: Constants, form: Form = "proved") -> tuple[Condition, ...]:
     floors, alpha = _floors(c, (0.0,) * 5, form)[1], c.step
     names = ("α < the rate of Γ₁ = 1 (φ22 < 1)", "α < the rate of Γ₂ = 1 (φ11 > 0)", "α < the rate of Γ₄ = 1 (w₁ > 0)")
     return (
-        Condition("ζ²(1 − d_min) < ½, dropped by the theorem", floors[0] / 2, 0.5),
+        Hypothesis("ζ²(1 − d_min) < ½, dropped by the theorem", floors[0] / 2, 0.5),
         *(
-            Condition(name, alpha, alpha / floor if floor > 0 else math.inf)
+            Hypothesis(name, alpha, alpha / floor if floor > 0 else math.inf)
             for name, floor in zip(names, floors[1:], strict=True)
         ),
     )
@@ -246,7 +228,7 @@ class Bound:
     sporadic: float
     noise: float
     gammas: Gammas | None
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Hypothesis, ...]
 
     @property
     def total(self) -> float:
@@ -259,12 +241,12 @@ class Bound:
         return self.drift + self.sporadic + self.noise
 
     @property
-    def met(self) -> bool:
+    def holds(self) -> bool:
         """Whether every hypothesis holds."""
-        return all(each.met for each in self.conditions)
+        return self.gammas is not None and all(each.holds for each in self.conditions)
 
 
-def _void(g: Gammas | None, found: tuple[Condition, ...]) -> Bound:
+def _void(g: Gammas | None, found: tuple[Hypothesis, ...]) -> Bound:
     """What the theorem says where its hypotheses fail: nothing."""
     return Bound(math.inf, math.inf, math.inf, math.inf, math.inf, g, found)
 
@@ -277,7 +259,7 @@ def bound(c: Constants, g: Gammas, gap: float, spread: float, last: int, form: F
     if gap < 0 or spread < 0 or last < 0:
         raise InputError("gap, spread, last", (gap, spread, last), "each at least 0")
     w, alpha, found = weights(c, g, form), c.step, conditions(c, g, form)
-    if not all(each.met for each in found) or w.w1 <= 0:
+    if not all(each.holds for each in found) or w.w1 <= 0:
         return _void(g, found)
     return Bound(
         start=gap / (alpha * (last + 1)) / w.w1,
@@ -304,9 +286,9 @@ def gammas(c: Constants, slack: Floats, form: Form = "proved") -> Gammas | None:
 
 
 def search(value: Callable[[Floats], float], free: int) -> Floats:
-    """The slack (free,) in [0, 0.999] that minimizes a positive value, infinite where infeasible (L-BFGS-B on its log).
+    """The slack (free,) that minimizes a positive value, infinite where infeasible: L-BFGS-B on its logarithm.
 
-    From several starts, each halved until it is feasible.
+    From two starts, each halved until it is feasible. The conditions are strict: the box is [LEAST, 0.999].
     """
     far = 700.0
 
@@ -314,13 +296,13 @@ def search(value: Callable[[Floats], float], free: int) -> Floats:
         found = value(slack)
         return math.log(found) if 0 < found < math.inf else (far if found > 0 else -far)
 
-    best = np.zeros(free)
+    best = np.full(free, LEAST)
     for start in (0.1, 0.5):
         x = np.full(free, start)
-        while log(x) >= far and x[0] > 1e-6:
+        while log(x) >= far and x[0] > 2 * LEAST:
             x = x / 2
         if log(x) < far:
-            found = minimize(log, x, method="L-BFGS-B", bounds=[(0.0, 0.999)] * free)
+            found = minimize(log, x, method="L-BFGS-B", bounds=[(LEAST, 0.999)] * free)
             best = min((best, np.asarray(found.x)), key=log)
     return best
 
@@ -329,7 +311,7 @@ def best(c: Constants, gap: float, spread: float, last: int, form: Form = "prove
     """theorem:nonconvex with the Γ that makes its bound least, found numerically over the feasible ones.
 
     In the "proved" form the least bound turns out to be the one without any Γ, w₁ = (φ11 − φ12φ21/(1 − φ22))/α and
-    w₂ = φ12/(α(1 − φ22)): every condition on α is met with equality.
+    w₂ = φ12/(α(1 − φ22)): the search drives every condition on α to equality, up to LEAST.
     """
 
     def value(slack: Floats) -> float:
