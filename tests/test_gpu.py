@@ -23,7 +23,11 @@ pytestmark = [
 ]
 EXACT = ["iteration", "sgd_steps", "link_uses", "bytes"]
 CLOSE = {"fp32": 2e-5, "tf32": 3e-2, "bf16": 5e-2}
-"""How far models may be from those of the plain way after a few steps, by the precision of the products."""
+"""How far models may be from those of the plain way after a few steps, by the precision of the products.
+
+tf32 is wide for one case: the small cnn is 0.013 to 0.017 away after five and twelve steps. Its kernels alone are
+within 1e-3; that signs of ReLU and places of maxima flip is a guess, not shown.
+"""
 PRECISION = {
     "fp32": {},
     "tf32": {"tf32": True},
