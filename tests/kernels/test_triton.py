@@ -34,66 +34,33 @@ def at(t):
     return torch.tensor([t], device="cuda")
 
 
-def steps_of(kind, block, clients, width):
-    """How steps come: their tensors for a kernel, what lies in its output before, and −diag(step) G of iteration t."""
-    g = torch.randn(clients, width, device="cuda")
-    if kind == "none":
-        return (None, None), lambda t: torch.full_like(g, torch.nan), lambda t: torch.zeros_like(g)
-    moved = lambda t: torch.where(block.step[t, :, None] != 0, -block.step[t, :, None] * g, 0.0)  # noqa: E731
-    if kind == "there":
-        return (
-            (block.step, None),
-            lambda t: torch.where(block.step[t, :, None] != 0, moved(t), torch.nan),
-            moved,
-        )
-    slot = torch.stack([torch.randperm(clients) for _ in range(len(block.step))]).cuda()
-    packed = lambda t: torch.where(block.step[t, :, None] != 0, g, torch.nan)[torch.argsort(slot[t])]  # noqa: E731
-    return (block.step, lambda t: mixing.Gradients(packed(t), slot)), lambda t: torch.full_like(g, torch.nan), moved
-
-
 @pytest.mark.parametrize("sizes", [[5, 5, 5], [3, 8, 1], [200]])
 @pytest.mark.parametrize("width", [1, 7, 1024, 5000])
-@pytest.mark.parametrize("steps", ["none", "there", "gradient"])
-def test_mixing_by_rows_is_the_product_with_p_less_the_steps(sizes, width, steps):
+@pytest.mark.parametrize("stepping", [False, True])
+def test_mixing_by_rows_is_the_product_with_p(sizes, width, stepping):
     stack, block, p = stacked(sizes)
     links = mixing.Links.of(stack.neighbours, torch.device("cuda"))
-    theta = torch.randn(stack.clients, width, device="cuda")
-    (step, gradients), before, moved = steps_of(steps, block, stack.clients, width)
+    theta, moved = (torch.randn(stack.clients, width, device="cuda") for _ in range(2))
     for t in range(3):
-        out = before(t)
-        mixing.mix_rows(theta, out, links, block.active, at(t), step, gradients and gradients(t))
-        assert torch.allclose(out, p[t] @ theta + moved(t), rtol=0, atol=1e-5)
+        fires = block.step[t] != 0
+        out = torch.where(fires[:, None], moved, torch.nan)
+        mixing.mix_rows(theta, out, links, block.active, at(t), block.step if stepping else None)
+        expected = p[t] @ theta + (torch.where(fires[:, None], moved, 0.0) if stepping else 0.0)
+        assert torch.allclose(out, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 5, 16])
-@pytest.mark.parametrize("steps", ["none", "there", "gradient"])
-def test_mixing_by_runs_is_the_product_with_p_less_the_steps(n, steps):
+@pytest.mark.parametrize("stepping", [False, True])
+def test_mixing_by_runs_is_the_product_with_p(n, stepping):
     stack, block, p = stacked([n] * 4)
-    theta = torch.randn(stack.clients, 3000, device="cuda")
+    theta, moved = (torch.randn(stack.clients, 3000, device="cuda") for _ in range(2))
     dense = Matrices(stack, torch.device("cuda"))(block.active)
-    (step, gradients), before, moved = steps_of(steps, block, stack.clients, 3000)
     for t in range(3):
-        out = before(t)
-        mixing.mix_runs(theta, out, dense, at(t), step, gradients and gradients(t))
-        assert torch.allclose(out, p[t] @ theta + moved(t), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("by", ["rows", "runs"])
-def test_mixing_of_some_columns_leaves_the_others(by):
-    stack, block, p = stacked([6, 6])
-    links = mixing.Links.of(stack.neighbours, torch.device("cuda"))
-    theta, g = (torch.randn(12, 3000, device="cuda") for _ in range(2))
-    gradients = mixing.Gradients(g, torch.arange(12, device="cuda").expand(3, 12).contiguous())
-    out = torch.full_like(theta, torch.nan)
-    if by == "rows":
-        mixing.mix_rows(theta, out, links, block.active, at(1), block.step, gradients, (64, 2000))
-    else:
-        dense = Matrices(stack, torch.device("cuda"))(block.active)
-        mixing.mix_runs(theta, out, dense, at(1), block.step, gradients, (64, 2000))
-    expected = p[1] @ theta - block.step[1, :, None] * g
-    assert torch.allclose(out[:, 64:2000], expected[:, 64:2000], rtol=0, atol=1e-5)
-    assert out[:, :64].isnan().all()
-    assert out[:, 2000:].isnan().all()
+        fires = block.step[t] != 0
+        out = torch.where(fires[:, None], moved, torch.nan)
+        mixing.mix_runs(theta, out, dense, at(t), block.step if stepping else None)
+        expected = p[t] @ theta + (torch.where(fires[:, None], moved, 0.0) if stepping else 0.0)
+        assert torch.allclose(out, expected, rtol=0, atol=1e-5)
 
 
 def test_what_does_not_fire_is_not_read():
@@ -105,6 +72,30 @@ def test_what_does_not_fire_is_not_read():
     out = torch.empty_like(theta)
     mixing.mix_rows(theta, out, links, quiet, at(1), torch.zeros_like(block.step))
     assert torch.equal(out[7], theta[7])
+
+
+def test_steps_are_taken_off_the_rows_and_columns_they_are_of():
+    out, gradient = torch.randn(6, 5000, device="cuda"), torch.randn(4, 5000, device="cuda")
+    step = torch.tensor([[0.0] * 6, [0.5, 0.0, 2.0, 0.0, 1.0, 0.25]], device="cuda")
+    who = torch.tensor([4, 0, 3, 2], device="cuda")
+    expected = out.clone()
+    expected[who, 64:4000] -= step[1, who, None] * gradient[:, 64:4000]
+    mixing.less(out, gradient, who, step, at(1), 64, 4000)
+    assert torch.allclose(out, expected, rtol=0, atol=1e-6)
+    assert torch.equal(out[[1, 3, 5]], expected[[1, 3, 5]])
+
+
+def test_models_of_many_parameters_are_mixed():
+    """More blocks of a row than the second axis of a grid can have."""
+    width = 256 * 65_536 + 5
+    stack, block, p = stacked([2])
+    theta = torch.randn(2, width, device="cuda")
+    out, by_rows = torch.empty_like(theta), torch.empty_like(theta)
+    mixing.mix_runs(theta, out, Matrices(stack, torch.device("cuda"))(block.active), at(0))
+    mixing.mix_rows(theta, by_rows, mixing.Links.of(stack.neighbours, torch.device("cuda")), block.active, at(0))
+    expected = p[0] @ theta
+    assert torch.allclose(out, expected, rtol=0, atol=1e-5)
+    assert torch.allclose(by_rows, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", CLOSE)

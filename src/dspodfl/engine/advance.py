@@ -246,20 +246,14 @@ class _Mixed(_OnGpu):
         super().freeze(run)
         self._small = 0  # products of whole matrices would multiply what is not finite by 0
         self._graphs.clear()
+        self._pool = None  # it goes with the graphs
 
-    def _mix(
-        self,
-        here: Tensor,
-        there: Tensor,
-        step: Tensor | None = None,
-        gradients: mixing.Gradients | None = None,
-        columns: tuple[int, int] | None = None,
-    ) -> None:
-        """PΘ less the steps, of which only those of ``gradients`` are not there already."""
+    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None) -> None:
+        """PΘ, added to the steps that are there already, if there are any."""
         if self._small:
-            mixing.mix_runs(here, there, self._places["p"], self._at, step, gradients, columns)
+            mixing.mix_runs(here, there, self._places["p"], self._at, step)
         else:
-            mixing.mix_rows(here, there, self._links, self._places["active"], self._at, step, gradients, columns)
+            mixing.mix_rows(here, there, self._links, self._places["active"], self._at, step)
 
 
 class Fused(_Mixed):
@@ -297,10 +291,10 @@ class Fused(_Mixed):
 
 
 class Networks(_Mixed):
-    """Any model on a GPU: gradients of the clients that take a step alone; each layer mixes as soon as it has its own.
+    """Any model on a GPU: gradients of the clients that take a step alone; beside them mixing and each layer's step.
 
-    Three streams: what the next layer waits for, slopes by parameters, and mixing, which waits for memory while the
-    others compute.
+    Three streams: what the next layer waits for comes first, then slopes by parameters, and in the room that they leave
+    what waits for memory.
     """
 
     def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
@@ -308,14 +302,13 @@ class Networks(_Mixed):
         self._gradient = torch.empty_like(theta)
         self._grain = max(1, stack.clients // _BUCKETS)
         self._slopes = torch.cuda.Stream(theta.device, priority=-1)
-        self._mixing = torch.cuda.Stream(theta.device)
+        self._beside = torch.cuda.Stream(theta.device)
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
         self._load(block)
         order = torch.argsort(block.v, dim=1, descending=True, stable=True)  # who takes a step, then the others
         self._put("order", order)
-        self._put("slot", torch.argsort(order, dim=1))
         self._counts = block.v.sum(dim=1).tolist()
 
     def go(self, first: int, last: int) -> None:
@@ -331,13 +324,16 @@ class Networks(_Mixed):
             self._mix(here, there)
             return
         main = torch.cuda.current_stream(here.device)
+        self._beside.wait_stream(main)
+        with torch.cuda.stream(self._beside):
+            self._mix(here, there)
         who, x, y = problem.minibatch(events["order"], events["rows"], self._at, active)
-        gradients = mixing.Gradients(self._gradient, events["slot"])
+        gradient = self._gradient[:active]
 
         def step(first: int, last: int) -> None:
-            self._mixing.wait_stream(torch.cuda.current_stream(here.device))
-            with torch.cuda.stream(self._mixing):
-                self._mix(here, there, events["step"], gradients, (first, last))
+            self._beside.wait_stream(torch.cuda.current_stream(here.device))
+            with torch.cuda.stream(self._beside):
+                mixing.less(there, gradient, who, events["step"], self._at, first, last)
 
-        problem.gradients(here, who, x, y, self._gradient[:active], step, self._slopes)
-        main.wait_stream(self._mixing)
+        problem.gradients(here, who, x, y, gradient, step, self._slopes)
+        main.wait_stream(self._beside)

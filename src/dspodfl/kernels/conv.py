@@ -417,7 +417,9 @@ def _product_shape(
     blocks = clients * _cdiv(rows, shape.m) * _cdiv(maps, shape.n)
     # As many programs as fit the device at once: one of the large ones a processor, three of the small.
     room = {256: 1, 128: 2, 64: 3 if tf32 and rows > 128 else 2}[shape.m] * processors
-    splits = _splits(blocks, room, 1 if steps < _SHORT else min(steps * k // (8 * shape.k), 8))
+    # On the way back slopes by weights are computed beside: fewer parts fill the device.
+    most = 1 if steps < _SHORT else min(steps * k // (8 * shape.k), 8, max(3, 24 // clients) if back else 8)
+    splits = _splits(blocks, room, most)
     return replace(shape, splits=splits, round=1 if tf32 and shape.swap else 0)
 
 

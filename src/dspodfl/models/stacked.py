@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dspodfl.kernels import conv, norm
+from dspodfl.kernels import conv, head, norm
 from dspodfl.kernels.conv import Gate, Precision
 from dspodfl.kernels.norm import Groups
 from dspodfl.models.model import Model
@@ -186,6 +186,23 @@ class _Linear(_Layer):
             torch.bmm(slope.mT, x, out=target)
         if self.bias is not None:
             state.write(self.bias, slope.sum(dim=1))
+
+    def close(self, state: _Pass, x: Tensor, y: Tensor, loss: str) -> Tensor:
+        """As the last layer of all: there, through the loss, and back. Slopes by the inputs; the others are written."""
+        assert state.out is not None
+        return head.gradient(
+            x,
+            y,
+            state.packed,
+            self.weight.offset,
+            None if self.bias is None else self.bias.offset,
+            self.outputs,
+            state.out,
+            loss=loss,
+            l2=state.l2,
+            precision=state.precision,
+            index=state.index,
+        )
 
     def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
         x, weight = kept
@@ -481,27 +498,39 @@ class Stacked:
             end = slot.offset + slot.size
             if end % ALIGN:
                 out[:, end : end + ALIGN - end % ALIGN] = 0
+
+        def done(layer: _Layer) -> None:
+            if ready is not None:
+                last = layer.slots[-1]
+                ready(layer.slots[0].offset, -(-(last.offset + last.size) // ALIGN) * ALIGN)
+
         h = self._entered(x)
         kept = []
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             h, own = layer.forward(state, h)
             kept.append(own)
-        slope = SLOPES[self.model.loss](h, y)
+        layers, last = self.layers, self.layers[-1]
+        first = next(number for number, layer in enumerate(layers) if layer.slots)
+        if isinstance(last, _Linear) and first < len(layers) - 1 and head.available(h, packed, last.outputs):
+            slope = last.close(state, h, y, self.model.loss)
+            done(last)
+            layers = layers[:-1]
+        else:
+            h, own = last.forward(state, h)
+            kept.append(own)
+            slope = SLOPES[self.model.loss](h, y)
         slopes = []  # held until both streams have met again: their memory is the current one's
-        first = next(number for number, layer in enumerate(self.layers) if layer.slots)
-        for number in range(len(self.layers) - 1, first - 1, -1):
-            layer = self.layers[number]
+        for number in range(len(layers) - 1, first - 1, -1):
+            layer = layers[number]
             slopes.append(slope)
             if layer.slots:
                 if aside is not None:
                     aside.wait_stream(torch.cuda.current_stream(x.device))
                 with torch.cuda.stream(aside):
                     layer.write(state, slope, kept[number])
-                    if ready is not None:
-                        last = layer.slots[-1]
-                        ready(layer.slots[0].offset, -(-(last.offset + last.size) // ALIGN) * ALIGN)
+                    done(layer)
             if number > first:
-                gate = self.layers[number - 1].gate(kept[number - 1])
+                gate = layers[number - 1].gate(kept[number - 1])
                 slope = layer.backward(state, slope, kept[number], gate)
                 if gate is not None and not isinstance(layer, _Convolution):
                     slope = conv.through(slope, gate, precision=self.precision)
