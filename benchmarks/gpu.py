@@ -208,7 +208,7 @@ def sporadic_networks(
             say(f"{model.name}: one DSpodFL iteration, draw {draw + 1} of {draws}")
             run = make_run("dspodfl", graph, data, rates_seed=draw, beta=beta)
             some = Steady(Stack([run]), problem, start, bench.seconds, every.count, longest=_BLOCK)
-            found, full = (statistics.median(times) for times in in_turns([some, every], 1))
+            found, full = (statistics.median(times) for times in in_turns([some, every], bench.rounds))
             ours.append(found)
             base.append(full)
             shares.append(found / full)

@@ -5,14 +5,15 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
-from tests.worlds import ALGORITHMS, MODELS, advance, erdos_renyi, make_run, scattered
+from tests.worlds import ALGORITHMS, MODELS, advance, erdos_renyi, final, make_run, scattered
 
 from dspodfl.data.dataset import Dataset
 from dspodfl.engine import Stack
 from dspodfl.engine import advance as ways
 from dspodfl.graph import generate
-from dspodfl.kernels import compiled
+from dspodfl.kernels import compiled, conv
 from dspodfl.learning_rate import Constant, Diminishing
+from dspodfl.models.stacked import Stacked
 from dspodfl.problem import Problem
 from dspodfl.rule import RULES
 from dspodfl.topology import Flicker, Waypoint
@@ -132,3 +133,27 @@ def test_a_run_goes_on_alone_for_a_while_where_the_cores_are_busy(monkeypatch):
     for t in range(40):
         way.go(t, t + 1)
     assert heard == [2] * 3 + [1] * ways._ALONE + [2] * (40 - 3 - ways._ALONE)
+
+
+def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_are_allowed(monkeypatch):
+    """In float64: after five steps most runs are within 1e-3, and one, where something flips, is beyond 1e-2."""
+
+    def to_tf32(value, precision):
+        bits = value.float().contiguous().view(torch.int32)
+        return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).to(value.dtype)  # to nearest, 10 bits behind the point
+
+    model, dataset = MODELS["cnn"]()
+    runs = five_runs(dataset)
+    initial = [scattered(model, run.clients, run.seed) for run in runs]
+    plain = final(runs, model, iterations=5, initial=initial)
+    monkeypatch.setattr(Problem, "_stacked", lambda problem: Stacked.of(problem.model, "tf32"))
+    exact = final(runs, model, iterations=5, initial=initial)
+    monkeypatch.setattr(conv, "_rounded", to_tf32)
+    rounded = final(runs, model, iterations=5, initial=initial)
+
+    def away(found):
+        return sorted(float((a - b).norm() / a.norm()) for a, b in zip(plain, found, strict=True))
+
+    assert away(exact)[-1] < 1e-12
+    assert away(rounded)[2] < 1e-3
+    assert 1e-2 < away(rounded)[-1] < 3e-2
