@@ -6,10 +6,11 @@ both rates being the machine's own (`benchmarks.machine`). Per iteration of n cl
 take a step on B samples and e directed links are used:
 
     linear     bytes  2·4np (Θ is read once and written once) + a·B·(bytes of a sample)
-               FLOP   4·B·p·a (scores, then slopes times inputs) + 2·p·e (mixing)
+               FLOP   4·B·p·a (scores, then slopes times inputs) + 2·p·(e + n) (mixing: links, and one's own share)
+                      + 2·B·D·a (scale and shift of D inputs)
     network    bytes  4p·(2a + a) (weights read forward and backward, gradients written)
                       + 4p·(n + a + n) (Θ read, gradients read, Θ written) + a·B·(bytes of a sample)
-               FLOP   3·B·(FLOP of a forward pass)·a + 2·p·e
+               FLOP   3·B·(FLOP of a forward pass)·a + 2·p·(e + n)
 
 Activations are left out, as if they never left the chip. Models that fit into a cache need not come from memory, so
 a small run may lie below its floor.
@@ -68,24 +69,29 @@ def activity(run: Run) -> Activity:
     return Activity(run.clients, float(p.sum() / len(p)), 2.0 * float(q.sum() / len(q)))
 
 
-def linear_load(parameters: int, batch_size: int, sample_bytes: int, who: Activity) -> Load:
+def linear_load(parameters: int, batch_size: int, inputs: int, sample_bytes: int, who: Activity) -> Load:
     """One iteration of linear models."""
     moved = 2 * 4 * who.clients * parameters + who.steps * batch_size * sample_bytes
-    return Load(moved, 4.0 * batch_size * parameters * who.steps + 2.0 * parameters * who.uses)
+    products = 4.0 * batch_size * parameters * who.steps
+    return Load(moved, products + _mixed(parameters, who) + 2.0 * batch_size * inputs * who.steps)
 
 
 def network_load(parameters: int, forward: int, batch_size: int, sample_bytes: int, who: Activity) -> Load:
     """One iteration of networks; ``forward`` is the FLOP of one sample's forward pass."""
     moved = 4 * parameters * (4 * who.steps + 2 * who.clients) + who.steps * batch_size * sample_bytes
-    return Load(moved, 3.0 * forward * batch_size * who.steps + 2.0 * parameters * who.uses)
+    return Load(moved, 3.0 * forward * batch_size * who.steps + _mixed(parameters, who))
+
+
+def _mixed(parameters: int, who: Activity) -> float:
+    return 2.0 * parameters * (who.uses + who.clients)
 
 
 def load_of(model: Model, run: Run, batch_size: int) -> Load:
     """One iteration of a run."""
-    sample, who = run.data.dataset.x_train[0].nbytes, activity(run)
+    sample, who = run.data.dataset.x_train[0], activity(run)
     if model.is_linear:
-        return linear_load(model.parameters, batch_size, sample, who)
-    return network_load(model.parameters, forward_flops(model), batch_size, sample, who)
+        return linear_load(model.parameters, batch_size, sample.size, sample.nbytes, who)
+    return network_load(model.parameters, forward_flops(model), batch_size, sample.nbytes, who)
 
 
 def looking(model: Model, models: int, samples: int) -> Load:

@@ -65,10 +65,10 @@ def test_a_loop_computes_what_the_engine_computes(kind, rule, name):
 
 
 def test_the_floor_of_linear_models_by_hand():
-    # 3 clients of 5 parameters, 2 of them step on 4 samples of 7 bytes, 6 directed links
-    load = floors.linear_load(5, 4, 7, floors.Activity(3, 2.0, 6.0))
+    # 3 clients of 5 parameters, 2 of them step on 4 samples of 9 inputs in 7 bytes, 6 directed links
+    load = floors.linear_load(5, 4, 9, 7, floors.Activity(3, 2.0, 6.0))
     assert load.bytes == 2 * 4 * 3 * 5 + 2 * 4 * 7
-    assert load.flops == 4 * 4 * 5 * 2 + 2 * 5 * 6
+    assert load.flops == 4 * 4 * 5 * 2 + 2 * 5 * (6 + 3) + 2 * 4 * 9 * 2
     assert load.floor(Machine("", 1, 10.0, {"fp32": 1e9})) == load.bytes / 10.0
     assert load.floor(Machine("", 1, 1e9, {"fp32": 10.0})) == load.flops / 10.0
 
@@ -76,7 +76,7 @@ def test_the_floor_of_linear_models_by_hand():
 def test_the_floor_of_networks_by_hand():
     load = floors.network_load(5, 100, 4, 7, floors.Activity(3, 2.0, 6.0))
     assert load.bytes == 4 * 5 * (2 * 2 + 2) + 4 * 5 * (3 + 2 + 3) + 2 * 4 * 7
-    assert load.flops == 3 * 4 * 100 * 2 + 2 * 5 * 6
+    assert load.flops == 3 * 4 * 100 * 2 + 2 * 5 * (6 + 3)
 
 
 def test_forward_flops_by_hand():

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 _LINE = 64
-_CACHED = 8_000_000
+_CACHED = 2_000_000
 """Bytes of the models of one run that are near the processor while it iterates; models of more are far away."""
 _GROUP = 800_000
 """Bytes of the models that a thread takes at a time where they are far: they stay near it while it works on them."""
