@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
-from dspodfl.engine.ledger import Tally
+from dspodfl.engine.ledger import Tally, Totals
 from dspodfl.engine.stack import Block, Stack
+from dspodfl.engine.state import Piece, State, cut
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
 
@@ -48,9 +49,9 @@ class Counters:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there.
+    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there: none at a pause.
 
-    It is good until the loop goes on.
+    It is good until the loop goes on, and so is its state, from which another loop can go on.
     """
 
     iteration: int
@@ -59,6 +60,7 @@ class Snapshot:
     counters: list[Counters]  # of the runs above
     diverged: list[bool]  # of the runs above
     problem: Problem
+    state: State
 
     @cached_property
     def theta(self) -> Tensor:
@@ -74,7 +76,7 @@ def simulate(
     stack: Stack,
     problem: Problem,
     rule: Rule,
-    initial: Tensor | Sequence[Tensor],
+    initial: Tensor | Sequence[Tensor] | State,
     *,
     iterations: int,
     every: int,
@@ -82,47 +84,80 @@ def simulate(
     tick: Callable[[int], None] | None = None,
     on_block: Callable[[Block], None] | None = None,
     longest: int | None = None,
+    reach: Callable[[int], int] | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
     Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
-    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time.
+    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time. ``reach(k)`` says
+    how far to go from k before the loop yields, whether or not there is anything to look at there.
+
+    Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again.
     Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
-    advance = choose(stack, problem, rule, _start(stack, problem, initial))
+    resumed = initial if isinstance(initial, State) else None
+    totals = resumed.totals(stack) if resumed else _nothing(stack)
+    theta = _start(stack, problem, initial)
+    advance = choose(stack, problem, rule, theta, resumed.rule(stack, rule.init(theta)) if resumed else None)
     diverged = [False] * len(stack.runs)
     everyone = list(range(len(stack.runs)))
+    for run, lost in resumed.diverged.items() if resumed else ():
+        if lost:
+            diverged[run] = True
+            advance.freeze(run)
 
-    def look(iteration: int, due: list[int], counters: list[Counters]) -> Snapshot:
-        _freeze(stack, advance, due, diverged)
+    def look(iteration: int, due: list[int], counters: list[Counters], counted: Callable[[], Totals]) -> Snapshot:
+        if due:
+            _freeze(stack, advance, due, diverged)
+
+        def pieces() -> Iterator[Piece]:
+            models = partial(_models, problem, advance)
+            return cut(stack, counted(), models, problem.model.parameters, advance.state, diverged)
+
         here = [counters[r] for r in due]
-        return Snapshot(iteration, advance.theta, due, here, [diverged[r] for r in due], problem)
+        state = State(iteration, pieces)
+        return Snapshot(iteration, advance.theta, due, here, [diverged[r] for r in due], problem, state)
 
-    yield look(0, everyone, [Counters()] * len(everyone))
+    if resumed is None:
+        yield look(0, everyone, [Counters()] * len(everyone), lambda: totals)
     words = stack.clients * (problem.batch_size + 1) + stack.all_links
     length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
-    for block in stack.blocks(iterations, length, problem.device, problem.dtype):
+    for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
         if on_block:
             on_block(block)
         advance.load(block)
         start, end = int(block.k[0]), int(block.k[-1]) + 1
         due = _crossings(block, at_delay)
         regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
-        reached = start
+        reached = max(start, totals.iteration)
         for stop in sorted({*regular, *due, end}):
-            advance.go(reached - start, stop - start)
-            if tick:
-                for k in range(reached, stop):
-                    tick(k + 1)
-            reached = stop
-            here = everyone if stop in regular else due.get(stop)
-            if here:
-                yield look(stop, here, Counters.after(block.tally, stop - start - 1))
+            while reached < stop:
+                pause = min(stop, max(reached + 1, reach(reached))) if reach else stop
+                advance.go(reached - start, pause - start)
+                if tick:
+                    for k in range(reached, pause):
+                        tick(k + 1)
+                reached = pause
+                here = everyone if reached in regular else due.get(reached, [])
+                if here or reach:
+                    counters = Counters.after(block.tally, reached - start - 1) if here else []
+                    yield look(reached, here, counters, partial(block.tally.totals, reached, reached - start))
 
 
-def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -> Tensor:
+def _nothing(stack: Stack) -> Totals:
+    """What is counted before the first iteration."""
+    client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+    runs = (len(stack.runs), 2)
+    return Totals(0, client, link, torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.int64))
+
+
+def _models(problem: Problem, advance: Advance, rows: slice) -> Tensor:
+    return problem.unpack(advance.theta[rows])
+
+
+def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor] | State) -> Tensor:
     """The packed initial models, in memory of their own."""
     if isinstance(initial, Tensor):
         return problem.pack(initial.to(problem.device, problem.dtype)).clone()
@@ -131,6 +166,9 @@ def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -
         theta = in_huge_pages(shape, dtype)
     else:
         theta = torch.empty(shape, device=problem.device, dtype=dtype)
+    if isinstance(initial, State):
+        initial.theta(stack, theta, problem.pack)
+        return theta
     for rows, model in zip(stack.rows, initial, strict=True):
         theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
     return theta
