@@ -112,7 +112,7 @@ class Stack:
         dtype: torch.dtype = torch.float64,
         start: Totals | None = None,
     ) -> Iterator[Block]:
-        """Consecutive blocks of at most ``length`` iterations; the first is the one that holds the iteration to start at.
+        """Consecutive blocks of at most ``length`` iterations, from the one that holds the iteration to start at.
 
         Blocks begin at multiples of the length wherever a run is taken up again: they are those of a run in one go.
         """
