@@ -122,7 +122,12 @@ def test_pieces_are_cut_by_clients_and_found_together_again(monkeypatch):
     assert_any_state_is_gone_on_from(runs, model)
     *_, (_, found) = go(runs, model, reach=lambda k: k + 1)
     pieces = list(found.pieces())
-    assert [(piece.run, piece.client.tolist()) for piece in pieces[:4]] == [(0, [0, 1]), (0, [2, 3]), (0, [4]), (1, [0, 1])]
+    assert [(piece.run, piece.client.tolist()) for piece in pieces[:4]] == [
+        (0, [0, 1]),
+        (0, [2, 3]),
+        (0, [4]),
+        (1, [0, 1]),
+    ]
     assert [len(piece.link) for piece in pieces[:3]] == [runs[0].rates.graph.links, 0, 0]
 
 
@@ -145,7 +150,9 @@ def test_pauses_are_where_they_are_asked_for_and_change_nothing():
     whole = [seen for seen, _ in go(runs, model)]
     for step in (1, 3, 100):
         asked = []
-        shots = [seen for seen, _ in go(runs, model, reach=lambda k, step=step, asked=asked: asked.append(k) or k + step)]
+        shots = [
+            seen for seen, _ in go(runs, model, reach=lambda k, step=step, asked=asked: asked.append(k) or k + step)
+        ]
         places = [seen[0] for seen in shots]
         assert asked == places[:-1]  # it is asked wherever it stands, and stands nowhere else
         expected = {7, 14, *(seen[0] for seen in whole)}  # ends of blocks, and where it looks

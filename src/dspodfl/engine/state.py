@@ -84,23 +84,19 @@ def cut(
     carried = leaves(rule, stack.clients)
     step = max(1, NUMBERS_IN_A_PIECE // parameters)
     for r, (rows, links) in enumerate(zip(stack.rows, stack.links, strict=True)):
-        whole = {
-            "normalized": totals.normalized[r].cpu(),
-            "fired": totals.fired[r].cpu(),
-            "diverged": torch.tensor(diverged[r]),
-        }
         for first in range(rows.start, rows.stop, step):
             here = slice(first, min(first + step, rows.stop))
             its = links if first == rows.start else slice(links.start, links.start)  # links go with the first clients
             clients = {"theta": models(here).cpu(), "spent": totals.client[here].cpu()}
             clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
+            whole = {"normalized": totals.normalized[r].cpu(), "fired": totals.fired[r].cpu()}
             yield Piece(
                 r,
                 torch.arange(here.start - rows.start, here.stop - rows.start),
                 torch.arange(its.start - links.start, its.stop - links.start),
                 clients,
                 {"spent": totals.link[its].cpu()},
-                whole,
+                {name: values.clone() for name, values in whole.items()} | {"diverged": torch.tensor(diverged[r])},
             )
 
 
