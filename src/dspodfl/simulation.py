@@ -152,8 +152,12 @@ class Simulation:
             if self._on_plan:
                 self._on_plan(plan)
 
+        def reach(iteration: int) -> int:
+            assert keeper is not None
+            return iteration + 1 if self._stop() else keeper.reach(iteration)
+
         block = self._recorder.add if self._record else Watch.block
-        watch = Watch(tick, block, planned, keeper.reach if keeper else None)
+        watch = Watch(tick, block, planned, reach if keeper else None)
         if keeper and self._rows:
             self._note(keeper, self._rows)
         for found in measure(self.study, self.device, watch, self._position()):
