@@ -14,7 +14,7 @@ import pytest
 from tests.edge import TINY_TOML, CommandLine, merged, on_the_cpu, tiny
 from tests.test_cli import ALONE, ALWAYS, changes, listing
 
-from dspodfl import Config, InputError, Result, run
+from dspodfl import Config, InputError, Result, checkpoint, run
 from dspodfl.checkpoint import FOLDER, Store, load
 from dspodfl.interrupt import Interrupted
 from dspodfl.journal import JOURNAL
@@ -117,6 +117,40 @@ def test_the_second_signal_stops_at_once_and_spoils_nothing(dspodfl, whole):
     (dspodfl.folder / "calm").touch()
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
     assert metrics(folder).equals(metrics(whole))
+
+
+def test_a_signal_that_comes_while_a_checkpoint_is_written_stops_at_once_and_leaves_the_one_before(
+    dspodfl, whole, monkeypatch
+):
+    real = checkpoint.write
+
+    def interrupting(path, content):
+        if path.name == "manifest.json" and b'"iteration": 501' in content:
+            signal.raise_signal(signal.SIGINT)
+        real(path, content)
+
+    monkeypatch.setattr(checkpoint, "write", interrupting)
+    answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
+    assert (answer.code, answer.err) == (130, "interrupted at once; go on with: dspodfl run --resume out\n")
+    folder = dspodfl.folder / "out"
+    assert [path.name for path in sorted((folder / FOLDER).iterdir())] == ["00000001", "00000002"]
+    assert load(Store(folder).sealed()[0]).iteration == 400
+    (dspodfl.folder / "calm").touch()
+    assert dspodfl("run", "--resume", "out", "--quiet").code == 0
+    assert metrics(folder).equals(metrics(whole))
+
+
+def test_what_a_process_left_that_died_while_it_wrote_a_checkpoint_is_swept_away(stopped, whole):
+    (newest,) = Store(stopped.folder / "out").sealed()
+    half = shutil.copytree(newest, newest.with_name(".aside-00000002"))
+    (half / "manifest.json").unlink()
+    (half.with_name(".aside-00000007")).mkdir()
+    (stopped.folder / "calm").unlink()
+    assert stopped("run", "--resume", "out", "--quiet").code == 130
+    assert sorted(path.name for path in newest.parent.iterdir()) == ["00000001", "00000002"]
+    (stopped.folder / "calm").touch()
+    assert stopped("run", "--resume", "out", "--quiet").code == 0
+    assert metrics(stopped.folder / "out").equals(metrics(whole))
 
 
 def test_a_run_can_be_interrupted_again_and_again(dspodfl, whole):
