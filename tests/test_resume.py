@@ -266,6 +266,14 @@ def test_a_configuration_that_was_edited_in_the_folder_is_refused(stopped):
     assert answer.code == 2 and "train.batch_size = 3: must be 2, as when the run in out began" in answer.err
 
 
+def test_a_configuration_that_is_gone_from_the_folder_is_asked_for_and_may_be_given(stopped, whole):
+    (stopped.folder / "out/config.toml").unlink()
+    answer = stopped("run", "--resume", "out")
+    assert answer.code == 2 and "out: config.toml is missing; name the one that the run began with" in answer.err
+    assert stopped("run", "study.toml", "--resume", "out", "--quiet").code == 0
+    assert metrics(stopped.folder / "out").equals(metrics(whole))
+
+
 def test_the_same_study_may_be_named_again_and_checkpoints_may_be_others(stopped, whole):
     words = ["--quiet", *changes("checkpoint={every_iterations=50,keep=1}")]
     assert stopped("run", "study.toml", "--resume", "out", *words).code == 0
