@@ -2,5 +2,6 @@
 
 from dspodfl.engine.loop import Snapshot, simulate
 from dspodfl.engine.stack import Block, Run, Stack
+from dspodfl.engine.state import Piece, State
 
-__all__ = ["Block", "Run", "Snapshot", "Stack", "simulate"]
+__all__ = ["Block", "Piece", "Run", "Snapshot", "Stack", "State", "simulate"]

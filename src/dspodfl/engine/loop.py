@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
-from dspodfl.engine.ledger import Tally
+from dspodfl.engine.ledger import Tally, Totals
 from dspodfl.engine.stack import Block, Stack
+from dspodfl.engine.state import Piece, State, cut
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
 
@@ -48,9 +50,9 @@ class Counters:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there.
+    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there: none at a pause.
 
-    It is good until the loop goes on.
+    It is good until the loop goes on, and so is its state, from which another loop can go on.
     """
 
     iteration: int
@@ -59,6 +61,7 @@ class Snapshot:
     counters: list[Counters]  # of the runs above
     diverged: list[bool]  # of the runs above
     problem: Problem
+    state: State
 
     @cached_property
     def theta(self) -> Tensor:
@@ -74,7 +77,7 @@ def simulate(
     stack: Stack,
     problem: Problem,
     rule: Rule,
-    initial: Tensor | Sequence[Tensor],
+    initial: Tensor | Sequence[Tensor] | State,
     *,
     iterations: int,
     every: int,
@@ -82,47 +85,106 @@ def simulate(
     tick: Callable[[int], None] | None = None,
     on_block: Callable[[Block], None] | None = None,
     longest: int | None = None,
+    reach: Callable[[int], int] | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
     Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
-    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time.
+    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time. ``reach(k)`` says
+    how far to go from k before the loop yields, whether or not there is anything to look at there.
+
+    Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again.
     Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
-    advance = choose(stack, problem, rule, _start(stack, problem, initial))
-    diverged = [False] * len(stack.runs)
+    resumed = initial if isinstance(initial, State) else None
+    totals = resumed.totals(stack) if resumed else _nothing(stack)
+    theta = _start(stack, problem, initial)
+    advance = choose(stack, problem, rule, theta, resumed.rule(stack, rule.init(theta)) if resumed else None)
     everyone = list(range(len(stack.runs)))
+    with closing(_Lookout(stack, problem, advance)) as lookout:
+        for run, lost in resumed.diverged.items() if resumed else ():
+            if lost:
+                lookout.freeze(run)
+        if resumed is None:
+            yield lookout.at(0, everyone, [Counters()] * len(everyone), lambda: totals)
+        words = stack.clients * (problem.batch_size + 1) + stack.all_links
+        length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
+        for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
+            if on_block:
+                on_block(block)
+            advance.load(block)
+            start, end = int(block.k[0]), int(block.k[-1]) + 1
+            due = _crossings(block, at_delay)
+            regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
+            reached = max(start, totals.iteration)
+            for stop in sorted({*regular, *due, end}):
+                while reached < stop:
+                    pause = min(stop, max(reached + 1, reach(reached))) if reach else stop
+                    advance.go(reached - start, pause - start)
+                    if tick:
+                        for k in range(reached, pause):
+                            tick(k + 1)
+                    reached = pause
+                    here = everyone if reached in regular else due.get(reached, [])
+                    if here or reach:
+                        counters = Counters.after(block.tally, reached - start - 1) if here else []
+                        counted = partial(block.tally.totals, reached, reached - start)
+                        yield lookout.at(reached, here, counters, counted)
 
-    def look(iteration: int, due: list[int], counters: list[Counters]) -> Snapshot:
-        _freeze(stack, advance, due, diverged)
-        here = [counters[r] for r in due]
-        return Snapshot(iteration, advance.theta, due, here, [diverged[r] for r in due], problem)
 
-    yield look(0, everyone, [Counters()] * len(everyone))
-    words = stack.clients * (problem.batch_size + 1) + stack.all_links
-    length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
-    for block in stack.blocks(iterations, length, problem.device, problem.dtype):
-        if on_block:
-            on_block(block)
-        advance.load(block)
-        start, end = int(block.k[0]), int(block.k[-1]) + 1
-        due = _crossings(block, at_delay)
-        regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
-        reached = start
-        for stop in sorted({*regular, *due, end}):
-            advance.go(reached - start, stop - start)
-            if tick:
-                for k in range(reached, stop):
-                    tick(k + 1)
-            reached = stop
-            here = everyone if stop in regular else due.get(stop)
-            if here:
-                yield look(stop, here, Counters.after(block.tally, stop - start - 1))
+class _Lookout:
+    """Looks at models on their way: freezes the runs that are lost, and takes snapshots.
+
+    A snapshot outlives the loop in the hands of whoever took it; what it could be gone on from does not, or it would
+    keep the memory of models that have failed for lack of it.
+    """
+
+    def __init__(self, stack: Stack, problem: Problem, advance: Advance) -> None:
+        self._stack, self._problem = stack, problem
+        self._advance: Advance | None = advance
+        self._diverged = [False] * len(stack.runs)
+        self._iteration = 0
+
+    def freeze(self, run: int) -> None:
+        """Leave a run as it is from now on."""
+        assert self._advance is not None
+        self._diverged[run] = True
+        self._advance.freeze(run)
+
+    def at(self, iteration: int, due: list[int], counters: list[Counters], counted: Callable[[], Totals]) -> Snapshot:
+        """The snapshot of an iteration, for some runs; ``counted`` says what was counted before it."""
+        assert self._advance is not None
+        self._iteration = iteration
+        theta = self._advance.theta
+        for r in _lost(self._stack, theta, due) if due else ():
+            if not self._diverged[r]:
+                self.freeze(r)
+        lost, here = [self._diverged[r] for r in due], [counters[r] for r in due]
+        state = State(iteration, lambda: self._pieces(iteration, counted()))
+        return Snapshot(iteration, theta, due, here, lost, self._problem, state)
+
+    def _pieces(self, iteration: int, totals: Totals) -> Iterator[Piece]:
+        way = self._advance
+        if way is None or iteration != self._iteration:
+            raise RuntimeError(f"the loop has gone on from iteration {iteration}, whose state was asked for")
+        unpack, parameters = self._problem.unpack, self._problem.model.parameters
+        return cut(self._stack, totals, lambda rows: unpack(way.theta[rows]), parameters, way.state, self._diverged)
+
+    def close(self) -> None:
+        """Let go of the models."""
+        self._advance = None
 
 
-def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -> Tensor:
+def _nothing(stack: Stack) -> Totals:
+    """What is counted before the first iteration."""
+    client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+    runs = (len(stack.runs), 2)
+    return Totals(0, client, link, torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.int64))
+
+
+def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor] | State) -> Tensor:
     """The packed initial models, in memory of their own."""
     if isinstance(initial, Tensor):
         return problem.pack(initial.to(problem.device, problem.dtype)).clone()
@@ -131,24 +193,23 @@ def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -
         theta = in_huge_pages(shape, dtype)
     else:
         theta = torch.empty(shape, device=problem.device, dtype=dtype)
+    if isinstance(initial, State):
+        initial.theta(stack, theta, problem.pack)
+        return theta
     for rows, model in zip(stack.rows, initial, strict=True):
         theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
     return theta
 
 
-def _freeze(stack: Stack, advance: Advance, due: list[int], diverged: list[bool]) -> None:
-    """Freeze the runs among those looked at whose parameters are no longer all finite."""
-    theta = advance.theta
+def _lost(stack: Stack, theta: Tensor, due: list[int]) -> list[int]:
+    """Those among the runs looked at whose parameters are no longer all finite."""
     if len(due) < len(stack.runs):
         finite = [_finite(theta[stack.rows[r]]).all() for r in due]
         sound = torch.stack(finite).tolist()
     else:
         every = _finite(theta)
         sound = [True] * len(due) if bool(every.all()) else [bool(every[stack.rows[r]].all()) for r in due]
-    for r, fine in zip(due, sound, strict=True):
-        if not diverged[r] and not fine:
-            diverged[r] = True
-            advance.freeze(r)
+    return [r for r, fine in zip(due, sound, strict=True) if not fine]
 
 
 def _finite(theta: Tensor) -> Tensor:
