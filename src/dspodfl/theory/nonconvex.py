@@ -28,15 +28,6 @@ from dspodfl.theory.recursion import Hypothesis
 
 Form = Literal["printed", "proved"]
 
-ORDERS = {
-    "start": "O(1/(αK))",
-    "spread": "O(1/K)",
-    "drift": "O(α²)",
-    "sporadic": "O(1 − d_min)",
-    "noise": "O(α)",
-}
-"""Order of each term of the bound in K and α; the theorem's rate O(1/K) is that of the first two."""
-
 LEAST = 1e-9
 """Slack that the optimized Γ keep from every bound on α, which the statements print with <."""
 
