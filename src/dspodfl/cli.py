@@ -19,8 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from dspodfl import theory_commands
 from dspodfl._version import __version__
-from dspodfl.commands import register
+from dspodfl.commands import importable, register
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def run(
         from dspodfl.results import claim
         from dspodfl.simulation import Simulation
 
-        _importable(config)
+        importable(config)
         settled = load(config, changes or [], algorithms=names, seeds=seeds)
         folder = out or _default_folder(config, settled)
         claim(folder, overwrite=overwrite)
@@ -152,7 +153,7 @@ def check(
     from dspodfl.config import load
     from dspodfl.config.build import build
 
-    _importable(file)
+    importable(file)
     settled, study, settings = build(load(file, changes or []))
     graph = settings[0].rates.graph
     typer.echo(
@@ -186,6 +187,7 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
 
 
 register(app)
+theory_commands.register(app)
 
 
 def main() -> None:
@@ -204,13 +206,6 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def _importable(config: Path | None) -> None:
-    """Let factories and schedules of one's own lie beside the configuration or in the working directory."""
-    for folder in {str(Path.cwd()), str((config or Path()).resolve().parent)}:
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
 
 
 def _default_folder(config: Path | None, settled: Any) -> Path:
