@@ -86,6 +86,30 @@ def test_all_links_always_give_rho_r_squared_and_no_link_ever_gives_one(world):
     assert spectral.rho_tilde(graph, r, 1e-6) > 1 - 1e-4
 
 
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(worlds())
+def test_the_rate_in_mean_square_is_that_of_the_kronecker_square_and_rho_tilde_bounds_it(world):
+    graph, r, b, _ = world
+    n, mean = graph.n, spectral.expected(graph, r, b)
+    square = np.kron(mean, mean)
+    for (i, j), weight in zip(graph.edges, b * (1 - b) * r**2, strict=True):
+        step = np.eye(n)[i] - np.eye(n)[j]
+        square += weight * np.kron(np.outer(step, step), np.outer(step, step))
+    off = np.kron(np.eye(n) - 1 / n, np.eye(n) - 1 / n)
+    exact = np.abs(np.linalg.eigvalsh(off @ square @ off)).max()
+    found = spectral.mean_square_rate(graph, r, b)
+    assert found == pytest.approx(exact, abs=1e-6)
+    assert np.abs(np.linalg.eigvalsh(mean - 1 / n)).max() ** 2 - 1e-6 <= found
+    assert found <= spectral.rho_tilde(graph, r, b) + 1e-9
+
+
+@pytest.mark.parametrize("b", [0.1, 0.5, 1.0])
+def test_on_the_complete_graph_rho_tilde_is_the_rate_in_mean_square(b):
+    graph = generate("complete", 6, seed=0)
+    r = metropolis(graph)
+    assert spectral.mean_square_rate(graph, r, b) == pytest.approx(spectral.rho_tilde(graph, r, b), abs=1e-12)
+
+
 def test_more_links_are_not_always_better():
     graph = Graph.from_networkx(nx.complete_bipartite_graph(5, 5))
     r = metropolis(graph)
