@@ -117,8 +117,9 @@ def test_measured_weighted_gradients_never_exceed_the_corrected_bound():
     rng = np.random.default_rng(11)
     start = np.array([2.0, -2.0, 1.0]) + rng.normal(0, 0.5, (M, N))
     theta = np.broadcast_to(start, (seeds, M, N)).copy()
-    alphas, norms = rate(np.arange(last + 1)), []
+    alphas, norms, values = rate(np.arange(last + 1)), [], []
     for alpha in alphas:
+        values.append(loss(theta.mean(axis=1)).mean())
         norms.append((whole(theta.mean(axis=1)) ** 2).sum(axis=1).mean())
         p = np.stack([mix(fired) for fired in rng.random((seeds, len(B))) < B])
         v = rng.random((seeds, M)) < 1 - (1 - D) / rate.value * alpha
@@ -128,3 +129,5 @@ def test_measured_weighted_gradients_never_exceed_the_corrected_bound():
         promised = theory.best(c, float(loss(start.mean(axis=0))), float(spread(start)), k)
         measured = np.average(norms[: k + 1], weights=alphas[: k + 1])
         assert promised.holds and measured <= promised.total
+    told = theory.explicit(c, promised.gammas, np.array(norms), values[0], float(spread(start)))
+    assert (np.array(values[1:]) <= told[:-1]).all()

@@ -264,8 +264,9 @@ def test_measured_gradients_and_consensus_never_exceed_their_bounds(share, sigma
     rng = np.random.default_rng(7)
     start = np.array([2.0, -2.0, 1.0]) + rng.normal(0, 0.5, (M, N))
     theta = np.broadcast_to(start, (seeds, M, N)).copy()
-    norms, omegas = [], []
+    norms, omegas, values = [], [], []
     for _ in range(last + 1):
+        values.append(loss(theta.mean(axis=1)).mean())
         norms.append((whole(theta.mean(axis=1)) ** 2).sum(axis=1))
         omegas.append(spread(theta))
         p = np.stack([mix(fired) for fired in rng.random((seeds, len(B))) < B])
@@ -282,3 +283,5 @@ def test_measured_gradients_and_consensus_never_exceed_their_bounds(share, sigma
     ).all()
     recursion = theory.consensus(c, norms.mean(axis=1), float(spread(start)))[:-1]
     assert (omegas.mean(axis=1) <= recursion * (1 + 1e-12)).all()
+    told = theory.explicit(c, promised.gammas, norms.mean(axis=1), values[0], float(spread(start)))
+    assert (np.array(values[1:]) <= told[:-1]).all()

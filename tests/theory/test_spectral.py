@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networkx.generators.atlas import graph_atlas_g
 
 from dspodfl import mixing
 from dspodfl.errors import InputError
@@ -115,6 +116,23 @@ def test_more_links_are_not_always_better():
     r = metropolis(graph)
     assert spectral.rho_tilde(graph, r, 1.0) == pytest.approx(4 / 9)
     assert spectral.rho_tilde(graph, r, 0.8) == pytest.approx(0.2)
+
+
+def test_of_all_connected_graphs_up_to_six_clients_only_k33_gains_from_fewer_exchanges():
+    gaining = []
+    for found in graph_atlas_g():
+        if not 2 <= len(found) <= 6 or not nx.is_connected(found):
+            continue
+        graph = Graph.from_networkx(nx.convert_node_labels_to_integers(found))
+        r = metropolis(graph)
+        whole = spectral.rho_tilde(graph, r, 1.0)
+        fewer = [np.where(np.arange(graph.links) == link, 0.75, 1.0) for link in range(graph.links)]
+        if min(spectral.rho_tilde(graph, r, b) for b in (0.5, 0.7, 0.8, 0.86, 0.9, 0.97, *fewer)) < whole - 1e-9:
+            gaining.append(found)
+    assert len(gaining) == 1 and nx.is_isomorphic(gaining[0], nx.complete_bipartite_graph(3, 3))
+    best = Graph.from_networkx(gaining[0])
+    assert spectral.rho_tilde(best, metropolis(best), 1.0) == pytest.approx(0.25)
+    assert spectral.rho_tilde(best, metropolis(best), 0.86) == pytest.approx(0.1744)
 
 
 def test_being_doubly_stochastic_is_not_enough_for_contraction():

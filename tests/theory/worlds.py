@@ -1,8 +1,8 @@
 """Problems with every constant known, run by the engine itself: full gradients plus noise of a known σ.
 
-A sample of client i is (its whole problem, ε_s), and its loss F_i(θ) + ε_sᵀθ: with minibatches of one sample the gradient
-is ∇F_i + ε_s, and E‖ε‖² = σ² exactly and at every θ. The module gives the two scores (0, 2(F + C) − 1) and the label is 0,
-so that the hinge loss, half of 1 + the second score, is F + C for any F > −C.
+A sample of client i is (its whole problem, ε_s), and its loss F_i(θ) + ε_sᵀθ: with minibatches of one sample the
+gradient is ∇F_i + ε_s, and E‖ε‖² = σ² exactly and at every θ. The module gives the two scores (0, 2(F + C) − 1) and the
+label is 0, so that the hinge loss, half of 1 + the second score, is F + C for any F > −C.
 """
 
 from dataclasses import dataclass

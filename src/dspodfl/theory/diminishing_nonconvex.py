@@ -92,6 +92,21 @@ def weights(c: Constants, g: Gammas, form: Form = "corrected") -> Weights:
     )
 
 
+def explicit(
+    c: Constants, g: Gammas, gradients: Floats, value: float, spread: float, form: Form = "corrected"
+) -> Floats:
+    """E F(θ̄(k+1)) ≤ F(θ̄(0)) − w₁ Σ_{r≤k} αG + α⁰w₂ Ω(0) + w₂ Σ_{r<k} αψ2 + Σ_{r≤k} ψ1.
+
+    proposition:nonconvex_diminishing, true in its corrected form where `conditions` hold.
+    Shapes: gradients (iterations,), the G(r) from 0 on; -> (iterations,), of iterations 1, 2, ….
+    """
+    rate, w, found = policy(c), weights(c, g, form), [coefficients(c, k, form) for k in range(len(gradients))]
+    alpha = rate(np.arange(len(gradients)))
+    drift = np.concatenate([[0.0], np.cumsum([a * f.psi2 for a, f in zip(alpha, found, strict=True)])[:-1]])
+    fallen, noise = w.w1 * np.cumsum(alpha * gradients), np.cumsum([f.psi1 for f in found])
+    return np.asarray(value - fallen + w.w2 * (rate.value * spread + drift) + noise)
+
+
 @dataclass(frozen=True)
 class Bound:
     """Σα E‖∇F(θ̄)‖² / Σα over r ≤ K is at most start + spread + drift + noise; infinite where no Γ serves."""
