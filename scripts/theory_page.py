@@ -8,6 +8,7 @@ markers `<!-- name: start -->` and `<!-- name: end -->` is written by this, the 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -125,9 +126,10 @@ def tightness_figure(table: pd.DataFrame) -> Figure:
     for axis, (error, rows) in zip(axes, table.groupby("error", sort=False), strict=True):
         for name, paint in zip(names, COLOURS, strict=False):
             mine = rows[rows["graph"] == name]
-            axis.loglog(
-                mine["many_steps_largest"], mine["one_step_largest"], "o", color=paint, markersize=5, label=name
-            )
+            axis.plot(mine["many_steps_largest"], mine["one_step_largest"], "o", color=paint, markersize=5, label=name)
+        if error == "consensus":
+            axis.set_xscale("log")
+            axis.set_yscale("log")
         axis.axhline(1, color="#333333", linewidth=0.8)
         axis.axvline(1, color="#333333", linewidth=0.8)
         axis.set_xlabel("measured / bound, many steps")
@@ -179,6 +181,7 @@ def gaps_figure(table: pd.DataFrame) -> Figure:
             axis.plot(rows["x"], rows["bound"], "--", color=paint, label=f"{labels[str(error)]}, gap of the bound")
         axis.set_xscale("log")
         axis.set_yscale("log")
+        axis.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         x, _, words = setting.partition(", ")
         axis.set_xlabel(x)
         title(axis, words)
@@ -192,6 +195,7 @@ def families_figure(table: pd.DataFrame) -> Figure:
     groups = list(table.groupby(["family", "error"], sort=False))
     figure, axes = panels(len(groups), 3.6, 3.5)
     for axis, ((family, error), rows) in zip(axes, groups, strict=True):
+        rows = rows[rows["measured"] > 0]  # a logarithmic axis has no 0
         k = rows["iteration"]
         axis.plot(k, rows["bound"], color="#0072B2", label="bound, corrected form or exact recursion")
         axis.plot(k, rows["printed"], "--", color="#CC79A7", label="as printed")
@@ -268,13 +272,13 @@ def gaps_table(table: pd.DataFrame) -> str:
 
 def commanded() -> dict[str, str]:
     """Run the page's commands in a folder of their own; their output, and their pictures to docs/images/theory/."""
-    out = {}
+    out, here = {}, os.environ | {"PYTHONPATH": str(ROOT / "src")}
     for name, lines in COMMANDS.items():
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "docs").symlink_to(ROOT / "docs")
             for line in lines:
                 words = [sys.executable, "-m", *shlex.split(line)]
-                found = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+                found = subprocess.run(words, cwd=folder, env=here, capture_output=True, text=True, check=True)
             shutil.copy(Path(folder) / "told" / "figure.png", IMAGES / f"{name}.png")
         text = "\n".join(line.rstrip() for line in found.stdout.strip("\n").splitlines())
         shown = "\n".join(f"    $ {line}" for line in lines)

@@ -155,8 +155,7 @@ def sweep(
     told = [name for name in COLUMNS if table[name].notna().any() and not (convex and name == "mean_gradient")]
     for name in (*names, *told):
         left = name in (*names, "algorithm")
-        head = COLUMNS.get(name) or name.replace(".", ".\n", name.count(".") - 1)  # a long key in two lines
-        shown.add_column(head, justify="left" if left else "right", no_wrap=True)
+        shown.add_column(COLUMNS.get(name, name), justify="left" if left else "right", no_wrap=True)
     for row in table.to_dict("records"):
         shown.add_row(*(_cell(row[name]) for name in (*names, *told)))
     _out.print(Text(f"{config.stem} over {', '.join(names)}"), soft_wrap=True)
@@ -294,11 +293,9 @@ def _print_comparison(laid: Comparison) -> None:
         table.add_row(name, row["word"], _cell(row["largest"]), _cell(row["last"]), str(row["points"]))
     _out.print(table)
     if laid.inside is not None:
-        word = "stayed inside" if laid.inside else "left"
-        text = f"models {word} the ball that σ is a maximum over, at every evaluated iteration"
-        _out.print(
-            Text(text if laid.inside else f"models {word} the ball that σ is a maximum over: give a larger --reach")
-        )
+        ball = "the ball that σ is a maximum over"
+        stayed = f"models were inside {ball} at every evaluated iteration"
+        _out.print(Text(stayed if laid.inside else f"models left {ball}: give a larger --reach"))
 
 
 def _table(first: str, *heads: str) -> Table:
@@ -319,4 +316,4 @@ def _cell(value: Any) -> str:
         return f"{int(value):,}"
     if abs(value) < 1e-14:
         return "0"
-    return f"{value:.6g}" if 0.9 < value < 1.1 else f"{value:.4g}"
+    return f"{value:.5g}" if 0.9 < value < 1.1 else f"{value:.4g}"

@@ -157,7 +157,7 @@ def worst(known: list[Knowledge]) -> Knowledge:
     mus = [found.mu for found in known]
     source = dict(first.source)
     if first.reach is not None and len(known) > 1:
-        source["sigma"] = f"exact maximum over the ball ‖θ − θ*‖ ≤ {most('reach'):.4g}, at most"
+        source["sigma"] = f"exact maximum over each seed's ball, ‖θ − θ*‖ ≤ {most('reach'):.4g}"
     return Knowledge(
         kind=first.kind,
         m=first.m,

@@ -83,19 +83,17 @@ PANELS = {
 
 def sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
     """Columns of a sweep against its first axis; a line for each algorithm and value of the other axes."""
-    shown = [
-        name for name in PANELS if table[name].notna().any() and (name != "rho_tilde" or table[name].nunique() > 1)
-    ]
-    shown = shown or ["rho_tilde"]
+    keys = ["algorithm", *axes[1:]]
+    moving = {name for name in PANELS if (table.groupby(keys)[name].nunique() > 1).any()}
+    shown = [name for name in PANELS if name in moving] or ["rho_tilde"]
     algorithms = list(dict.fromkeys(table["algorithm"]))
     others = [a for a in algorithms if a not in COLOURS]
     rest = axes[1:]
-    keys = ["algorithm", *rest]
     values = list(dict.fromkeys(table[axes[0]]))
     numeric = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in values)
     place = {v: float(v) if numeric else float(n) for n, v in enumerate(values)}
     with mpl.rc_context(STYLE):
-        columns = min(3, len(shown))
+        columns = 2 if len(shown) == 4 else min(3, len(shown))
         height = -(-len(shown) // columns)
         figure = Figure(figsize=(3.4 * columns + 0.4, 0.8 + 2.8 * height), layout="constrained")
         grid = figure.subplots(height, columns, squeeze=False).ravel()
@@ -112,11 +110,12 @@ def sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                 axis.plot(
                     x, y, "o-", color=paint, markersize=3.5, linewidth=1.5, label=", ".join(filter(None, (own, words)))
                 )
-            if log and np.isfinite(table[name]).any() and (table[name] > 0).any():
+            positive = table.loc[table[name] > 0, name]
+            if log and len(positive) and positive.max() / positive.min() >= 5:
                 axis.set_yscale("log")
             if not numeric:
                 axis.set_xticks(list(place.values()), [str(v) for v in values])
-            elif min(place.values()) > 0 and max(place.values()) / min(place.values()) >= 50:
+            elif min(place.values()) > 0 and max(place.values()) / min(place.values()) >= 20:
                 axis.set_xscale("log")
             axis.set_title(label, loc="left", fontsize=9)
             axis.set_xlabel(axes[0])
