@@ -8,6 +8,7 @@ from torch.func import grad
 
 from dspodfl import optimum, run
 from dspodfl.config.build import build
+from dspodfl.errors import InputError
 
 LOGISTIC = {"name": "logistic", "l2": 0.2}
 
@@ -48,3 +49,11 @@ def test_where_there_is_none_or_it_would_take_long_it_stays_unknown(monkeypatch)
     assert made(model=LOGISTIC)[1][0].data.optimum is None
     monkeypatch.setattr(optimum, "LARGEST", 60 * 3 * 4)
     assert made(model=LOGISTIC)[1][0].data.optimum is not None
+
+
+def test_a_minimum_that_newtons_method_does_not_find_is_left_unknown(monkeypatch):
+    def lost(*_):
+        raise InputError("tolerance", 1e-10, "reachable")
+
+    monkeypatch.setattr(optimum.estimate, "logistic_minimum", lost)
+    assert made(model=LOGISTIC)[1][0].data.optimum is None

@@ -91,7 +91,7 @@ def test_bound_prints_constants_conditions_rates_and_gaps_with_where_they_come_f
     found = dspodfl("theory", "bound", "ridge.toml")
     assert found.code == 0 and found.err == ""
     for text in (
-        "exact", "exact maximum over each seed's ball", "ρ̃", "largest α with ρ(Φ) < 1", "gap of ‖θ̄ − θ*‖²", "iterations to",
+        "exact maximum over each seed's ball", "ρ̃", "largest α with ρ(Φ) < 1", "gap of ‖θ̄ − θ*‖²", "iterations to",
         "printed: learning-rate condition", "corrected: enough SGD", "theorem:constant", "theorem:nonconvex_pl",
         "DFedAvg: no theorem applies: ρ̃ = 1", "DSpodFL: α = 0.02 is safe",
     ):  # fmt: skip

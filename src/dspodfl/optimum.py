@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dspodfl.data import Federation
+from dspodfl.errors import InputError
 from dspodfl.models import Model
 from dspodfl.problem import has_bias
 from dspodfl.theory import estimate
 from dspodfl.theory.constants import Floats
 
-LARGEST = 2**22
-"""Samples × features × classes up to which a study looks for the θ* of regularized logistic regression by itself."""
+LARGEST, CLIENTS = 2**22, 1000
+"""Samples × features × classes, and clients, up to which a study looks for the θ* of logistic regression by itself."""
 
 
 def shards(model: Model, data: Federation) -> list[estimate.Shard]:
@@ -52,6 +53,9 @@ def minimizer(model: Model, data: Federation) -> Floats | None:
     if not is_logistic(model):
         return None
     numbers = int(data.sizes.sum()) * int(np.prod(model.input_shape)) * model.outputs
-    if numbers > LARGEST:
+    if numbers > LARGEST or data.clients > CLIENTS:
         return None
-    return from_rows(model, estimate.logistic_minimum(shards(model, data), model.outputs, model.l2)[0])
+    try:
+        return from_rows(model, estimate.logistic_minimum(shards(model, data), model.outputs, model.l2)[0])
+    except InputError:  # it could not be found to this precision: a study goes on without
+        return None

@@ -97,3 +97,14 @@ def test_a_trajectory_that_would_not_fit_or_blows_up_is_refused():
     model, data = made(**RIDGE | {"model": {"name": "mlp"}})
     with pytest.raises(InputError, match="learning_rate"):
         know(model, data, 0, 2, 1e6, None, 40)
+
+
+def test_linear_regression_without_one_minimizer_is_refused(tmp_path):
+    for name, rows in (("0", 2), ("1", 2), ("test", 1)):
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((rows, 3), np.float32), y=np.ones(rows, np.float32))
+    model, data = made(
+        data={"name": "npz", "path": str(tmp_path)}, model={"name": "linear"}, clients={"count": 2},
+        graph={"kind": "complete"},
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"model\.l2"):
+        know(model, data, 0, 2, 0.1, None, 5)

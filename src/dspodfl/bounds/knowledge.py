@@ -75,7 +75,11 @@ def know(
 
 def _ridge(model: Model, data: Federation, seed: int, batch: int, reach: float | None) -> Knowledge:
     shards = optimum.shards(model, data)
-    found = estimate.ridge(shards, model.l2)
+    try:
+        found = estimate.ridge(shards, model.l2)
+    except np.linalg.LinAlgError:
+        allowed = "above 0: without a penalty these data have more than one minimizer"
+        raise InputError("model.l2", model.l2, allowed) from None
     start = model.initial(seed).double().numpy()
     distance = float(((start - found.theta) ** 2).sum())
     radius = float(np.sqrt(distance)) if reach is None else reach
