@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from tests.edge import CommandLine
 
 from dspodfl import Config
 from dspodfl.bounds import appraise
-from dspodfl.theory import Constants, convex
+from dspodfl.theory import Constants, convex, nonconvex, pl
 
 RIDGE = """
 seeds = 2
@@ -113,6 +114,15 @@ def test_the_numbers_are_those_of_the_theory(dspodfl):
     assert said["largest α with ρ(Φ) < 1"] == pytest.approx(convex.largest_rate(constants))
     assert said["largest α by the printed condition"] == pytest.approx(convex.printed_rate(constants))
     start = np.array([c["distance"], 0.0])
+    flat = case["families"]["PL"]["quantities"]
+    other = pl.recursion(constants)
+    assert flat["ρ(Φ)"] == pytest.approx(other.radius)
+    assert flat["F(θ̄) − F* after K, at most"] == pytest.approx(other.propagate(np.array([c["excess"], 0.0]), 40)[-1, 0])
+    smooth = replace(constants, zeta=c["pairs"][0][0], delta=c["pairs"][0][1])
+    told = case["families"]["smooth, non-convex"]["quantities"]
+    assert told["largest α for which Γ exist"] == pytest.approx(nonconvex.largest_rate(smooth))
+    best = nonconvex.best(smooth, c["excess"], 0.0, 39)
+    assert told["mean ‖∇F(θ̄)‖² over 0 … K, at most"] == (pytest.approx(best.total) if best.holds else None)
     assert said["iterations to ‖θ̄ − θ*‖² ≤ ε"] == system.iterations_to(start, said["ε"])
     assert said["‖Θ − 1θ̄‖² after K, at most"] == pytest.approx(system.propagate(start, 40)[-1, 1])
 
@@ -156,6 +166,14 @@ def test_other_models_are_never_presented_as_guarantees(dspodfl):
     assert "is safe" not in found.out and "were the constants those measured" in found.out
     told = answer(dspodfl, "bound", "logistic.toml", "--set", "model.l2=0", "--points", 4)
     assert told["guaranteed"] is False and list(told["algorithms"]["dgd"]["families"]) == ["smooth, non-convex"]
+
+
+def test_a_learning_rate_that_no_theorem_is_about_is_said_to_be_one(dspodfl):
+    step = 'train.learning_rate={ kind = "step", value = 0.005, every = 5, factor = 0.5 }'
+    found = dspodfl("theory", "bound", "logistic.toml", "--set", 'model={ name = "mlp" }', "--set", step, "--points", 3)
+    assert found.code == 0 and "no theorem is about this learning rate" in found.out
+    found = dspodfl("theory", "bound", "logistic.toml", "--set", step)
+    assert "lemma:optimization, lemma:consensus at every k" in found.out and "contract in every iteration" in found.out
 
 
 @pytest.mark.parametrize("growth", ["none", "learning_rate"])
@@ -294,7 +312,7 @@ def test_sweep_over_the_learning_rate_and_the_graph_writes_a_table_and_a_picture
         (("bound", "nowhere.toml"), "nowhere.toml: no such file"),
         (("bound", "ridge.toml", "--epsilon", "0"), "--epsilon = 0.0: must be a finite number above 0"),
         (("bound", "ridge.toml", "--epsilon", "nan"), "--epsilon = nan: must be a finite number above 0"),
-        (("bound", "ridge.toml", "--reach", "-1"), "--reach = -1.0: must be a finite number at least 0"),
+        (("bound", "ridge.toml", "--reach", "-1"), "--reach = -1.0: must be a finite number, at least 0"),
         (("bound", "ridge.toml", "--points", "1"), "--points = 1: must be an integer of at least 2"),
         (("bound", "ridge.toml", "--set", "train.order=adapt_then_combine"), "train.order = 'adapt_then_combine'"),
         (("bound", "ridge.toml", "--algorithms", "dgdd"), "algorithms = 'dgdd'"),

@@ -94,6 +94,8 @@ def test_a_trajectory_that_would_not_fit_or_blows_up_is_refused():
     model, data = made(model={"name": "mlp", "hidden": [2000]})
     with pytest.raises(InputError, match="--points"):
         know(model, data, 0, 2, 0.1, None, 10_000)
+    with pytest.raises(InputError, match=r"model\.name"):
+        know(*made(model={"name": "mlp", "hidden": [2_000_000]}), 0, 2, 0.1, None, 2)
     model, data = made(**RIDGE | {"model": {"name": "mlp"}})
     with pytest.raises(InputError, match="learning_rate"):
         know(model, data, 0, 2, 1e6, None, 40)

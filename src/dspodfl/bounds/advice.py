@@ -11,7 +11,7 @@ _LARGEST, _PRINTED = "largest α with ρ(Φ) < 1", "largest α by the printed co
 def advice(found: Appraisal, case: Case) -> list[str]:
     """Sentences about one algorithm."""
     convex, smooth = case.statement("strongly convex"), case.statement("smooth, non-convex")
-    if not case.statements:
+    if not case.sporadicity.contracts:
         return ["no theorem applies: ρ̃ = 1 in some iteration, where mixing contracts nothing"]
     if convex is not None and _LARGEST in convex.quantities:
         return _constant(found, case, convex)
@@ -23,12 +23,12 @@ def advice(found: Appraisal, case: Case) -> list[str]:
         return ["no theorem is about this learning rate: make it constant, or diminishing with rates.growth"]
     most = smooth.quantities.get("largest α for which Γ exist")
     failing = [c.hypothesis for c in smooth.conditions if c.form == "corrected" and not c.hypothesis.holds]
-    limit = f"; it does below α = {most:.4g}" if most else ""
     assuming = "" if found.knowledge.guaranteed else ", were the constants those measured"
+    limit = f"; it {'does' if not assuming else 'would'} below α = {most:.4g}{assuming}" if most else assuming
     if failing:
         why = failing[0]
         return [f"the non-convex theorem says nothing: {why.name} fails ({why.left:.4g} ≥ {why.right:.4g}){limit}"]
-    return [f"the non-convex theorem applies{assuming}{limit}"]
+    return [f"the non-convex theorem {'applies' if not assuming else 'would apply'}{limit}"]
 
 
 def _constant(found: Appraisal, case: Case, convex: Statement) -> list[str]:

@@ -116,9 +116,10 @@ def appraise(
     cache: Cache | None = None,
 ) -> Appraisal:
     """The theory of a configuration. What is known of equal problems is taken from a ``cache``, and put there."""
-    for field, value, allowed in (("--epsilon", epsilon, "above 0"), ("--reach", reach, "at least 0")):
-        if value is not None and not (math.isfinite(value) and (value > 0 or (value == 0 and field == "--reach"))):
-            raise InputError(field, value, f"a finite number {allowed}")
+    if epsilon is not None and not 0 < epsilon < math.inf:
+        raise InputError("--epsilon", epsilon, "a finite number above 0")
+    if reach is not None and not 0 <= reach < math.inf:
+        raise InputError("--reach", reach, "a finite number, at least 0")
     if points < 2:
         raise InputError("--points", points, "an integer of at least 2")
     if config.train.order != "simultaneous":
@@ -202,7 +203,7 @@ def _case(study: Study, name: str, config: Config, known: Knowledge, start: floa
     about = statement.Run(
         constants=constants,
         rate=rate,
-        growing=config.rates.growth == "learning_rate" or found.d_min == 1.0,
+        growing=found.d_min == 1.0 or (config.rates.growth == "learning_rate" and config.rates.refresh == 0),
         alpha=rate(np.arange(study.iterations)),
         d_min=found.least,
         d_max=found.largest,

@@ -35,7 +35,7 @@ def matching(config: Config, result: Result, folder: str) -> Config:
     """The configuration of a measured run, for which all that decides its errors must be that of ``config``."""
     measured = Config(**result.config)
     ours, theirs = _decisive(config), _decisive(measured)
-    for key in ours.keys() | theirs.keys():
+    for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key):
             allowed = f"a run of this configuration; there {key} = {theirs.get(key)!r}, here {ours.get(key)!r}"
             raise InputError("--compare", folder, allowed)
@@ -93,6 +93,7 @@ def _inside(appraisal: Appraisal, metrics: pd.DataFrame) -> bool | None:
     reach = {seed: found.reach for seed, found in appraisal.known.items() if found.reach is not None}
     if not reach:
         return None
+    metrics = metrics[metrics["algorithm"].isin([case.algorithm for case in appraisal.cases if case.statements])]
     far = np.sqrt(metrics["optimality_error"]) + np.sqrt(metrics["consensus_error"])
     return bool((far <= metrics["seed"].map(reach) * (1 + 1e-6)).all())
 

@@ -24,7 +24,8 @@ from dspodfl.theory.constants import Floats
 
 EXACT, CERTIFIED, MEASURED = "exact", "certified bound", "measured lower estimate"
 _SAMPLES_AT_ONCE = 512
-_NUMBERS = 2**28
+_NUMBERS = 2**26
+"""Numbers in the gradients of all clients at all points (512 MB)."""
 _ZETAS = (0.0, 0.5, 1.0)
 """The ζ that a measured δ is found for: the bound takes the pair that serves it best."""
 _DRAWS = 16
@@ -139,7 +140,9 @@ def _loss(shards: Sequence[estimate.Shard], theta: Floats, model: Model) -> floa
 def _measured(model: Model, data: Federation, seed: int, batch: int, alpha: float, points: int) -> Knowledge:
     m, n = data.clients, model.parameters
     if m * points * n > _NUMBERS:
-        most = max(2, _NUMBERS // (m * n))
+        most = _NUMBERS // (m * n)
+        if most < 2:
+            raise InputError("model.name", model.name, f"smaller: {m} × {n:,} parameters are too many to be measured")
         raise InputError("--points", points, f"at most {most} with {m} clients and {n:,} parameters")
     judge = model.to("cpu", torch.float64)
     losses = [_objective(judge, data, rows) for rows in data.shards]
@@ -155,16 +158,21 @@ def _measured(model: Model, data: Federation, seed: int, batch: int, alpha: floa
     path, along = np.stack(where), np.stack(gradients, axis=1)  # (points, n), (m, points, n)
     if not np.isfinite(along).all():
         raise InputError("train.learning_rate", alpha, f"such that {points} steps of gradient descent stay finite")
+    beta = max(estimate.measure_beta(along[i], path) for i in range(m))
+    if beta == 0.0:
+        raise InputError("--points", points, "enough for the gradients to change along the trajectory")
+    how = f"{MEASURED}, {points} points"
+    source = dict.fromkeys(("beta", "delta", "zeta_gradient", "sigma"), how)
     looks = sorted({0, points // 2, points - 1})
     sigma = max(_sigma(judge, data, i, seed, batch, path[looks], along[i][looks]) for i in range(m))
     return Knowledge(
         kind=MEASURED,
         m=m,
-        beta=max(estimate.measure_beta(along[i], path) for i in range(m)),
+        beta=beta,
         sigma=sigma,
         pairs=tuple((zeta, estimate.measure_delta(list(along), path, zeta)) for zeta in _ZETAS),
         excess=first,
-        source=dict.fromkeys(("beta", "delta", "zeta_gradient", "sigma"), f"{MEASURED}, {points} points"),
+        source=source | ({"beta": f"{how}; the hinge loss has none"} if model.loss == "hinge" else {}),
     )
 
 
