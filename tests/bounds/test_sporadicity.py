@@ -59,15 +59,16 @@ def test_where_dfedavg_computes_without_exchange_mixing_contracts_nothing():
 
 
 @pytest.mark.parametrize(
-    "dynamics",
+    "graph",
     [
-        {"kind": "switching", "period": 2, "graphs": [{"kind": "star"}]},
-        {"kind": "markov", "up": 0.9, "down": 0.1},
+        {"kind": "complete", "dynamics": {"kind": "switching", "period": 2, "graphs": [{"kind": "star"}]}},
+        {"kind": "complete", "dynamics": {"kind": "markov", "up": 0.9, "down": 0.1}},
+        {"kind": "geometric", "radius": 0.9, "dynamics": {"kind": "waypoint", "speed": [0.05, 0.1]}},
     ],
-    ids=["switching", "markov"],
+    ids=["switching", "markov", "waypoint"],
 )
-def test_the_graph_that_contracts_least_decides(dynamics):
-    found, k = runs(graph={"kind": "complete", "dynamics": dynamics}, rates={"link": HALF}, train={"iterations": 5})
+def test_the_graph_that_contracts_least_decides(graph):
+    found, k = runs(graph=graph, rates={"link": HALF}, train={"iterations": 5})
     assert sporadicity(found["dspodfl"], k).rho_tilde == pytest.approx(by_draws(found["dspodfl"], k), abs=1e-9)
 
 

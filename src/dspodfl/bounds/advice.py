@@ -44,7 +44,7 @@ def _constant(found: Appraisal, case: Case, convex: Statement) -> list[str]:
         radius = convex.quantities["ρ(Φ)"]
         lines.append(f"α = {alpha:.4g} is safe: ρ(Φ) = {radius:.4g} < 1, and so is every α below {largest:.4g}")
     else:
-        lines.append(f"α = {alpha:.4g} has no guarantee: it would below {largest:.4g}")
+        lines.append(f"α = {alpha:.4g} has no guarantee: every α below {largest:.4g} has one")
     if printed > largest:
         lines.append(
             f"the printed condition would allow α up to {printed:.4g}, where ρ(Φ) ≥ 1: it is not sufficient here"

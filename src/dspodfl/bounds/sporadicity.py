@@ -77,5 +77,5 @@ def _rows(run: Run, schedule: Sporadic, iterations: int) -> Iterator[tuple[Float
         if up is not None:
             q = q * up
         elif present is not None:
-            q = q * present
+            r = r * present  # under mobility, weights are those of the links that are there
         yield p, q, r
