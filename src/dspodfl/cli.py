@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from dspodfl import theory_commands
 from dspodfl._version import __version__
-from dspodfl.commands import register
+from dspodfl.commands import importable, register
 from dspodfl.display import ERR, OUT, Meter, how_to_resume, print_complete, print_places, print_result, print_unfinished
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 
@@ -154,7 +155,7 @@ def _new(
     from dspodfl.keeper import Keeper
     from dspodfl.results import claim
 
-    _importable(config)
+    importable(config)
     settled = load(config, **how)
     folder = out or _default_folder(config, settled)
     claim(folder, overwrite=overwrite)
@@ -177,8 +178,8 @@ def _unfinished(
     keeper.reopen()
     before = Unfinished.read(folder)
     options |= {key: value for key, value in before.options.items() if value}
-    _importable(config)
-    _importable(Path(options["beside"]) / CONFIG)
+    importable(config)
+    importable(Path(options["beside"]) / CONFIG)
     if config is None and not (folder / CONFIG).is_file():
         given = f"dspodfl run {CONFIG} --resume {folder}"
         raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
@@ -213,7 +214,7 @@ def check(
     from dspodfl.config import load
     from dspodfl.config.build import build
 
-    _importable(file)
+    importable(file)
     settled, study, settings = build(load(file, changes or []))
     graph = settings[0].rates.graph
     typer.echo(
@@ -248,6 +249,7 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
 
 
 register(app)
+theory_commands.register(app)
 
 
 def main() -> None:
@@ -266,13 +268,6 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def _importable(config: Path | None) -> None:
-    """Let factories and schedules of one's own lie beside the configuration or in the working directory."""
-    for folder in {str(Path.cwd()), str((config or Path()).resolve().parent)}:
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
 
 
 def _default_folder(config: Path | None, settled: Any) -> Path:

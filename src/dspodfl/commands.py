@@ -33,6 +33,13 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")]
 
 
+def importable(config: Path | None) -> None:
+    """Let factories and schedules of one's own lie beside the configuration or in the working directory."""
+    for folder in {str(Path.cwd()), str((config or Path()).resolve().parent)}:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (sweep, reproduce, report):

@@ -35,6 +35,16 @@ def test_the_printed_condition_fails_without_sporadic_sgd_too():
     assert convex.printed_rate(c) > 20 * convex.largest_rate(c)
 
 
+@pytest.mark.parametrize("ratio", [1.0, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("d_min", [0.5, 0.8, 0.95, 0.999, 1.0])
+def test_the_printed_condition_fails_wherever_sgd_is_scarce_for_the_condition_number(ratio, d_min):
+    c = Constants(m=10, mu=1 / ratio, beta=1.0, zeta=0.1, rho_tilde=0.5, d_min=d_min)
+    radius = convex.recursion(c.at(0.99 * convex.printed_rate(c))).radius
+    scarce = d_min <= 1 - 1 / (2 * ratio**2)
+    assert convex.printed_rate(c) > 0 and (convex.largest_rate(c) == 0) == scarce
+    assert radius >= 1 if scarce else radius < 1 or convex.printed_rate(c) > convex.largest_rate(c)
+
+
 def test_the_printed_step_two_factors_the_quadratic_with_wrong_roots():
     s = 0.3
     roots = np.sort(np.roots([1.0, s, s - 1.0]))

@@ -1,4 +1,4 @@
-"""Diminishing rates: sums, the convex recursion, the non-convex theorem; printed and corrected."""
+"""Diminishing rates: sums and the convex recursion; printed and corrected."""
 
 import math
 from dataclasses import replace
@@ -6,23 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import digamma, zeta
-from tests.theory.test_nonconvex import DELTA, RHO, B, D, M, N, each, loss, mix, spread, whole
+from tests.theory.test_nonconvex import RHO, B, M, mix, spread
 
 from dspodfl.errors import InputError
 from dspodfl.learning_rate import Constant, Diminishing
-from dspodfl.theory import convex, estimate, nonconvex
+from dspodfl.theory import convex, estimate
 from dspodfl.theory import diminishing as theory
 from dspodfl.theory.constants import Constants
-from dspodfl.theory.nonconvex import Gammas
+from dspodfl.theory.recursion import radius
 
 RATE = Diminishing(0.05, gamma=20.0)
 CONVEX = Constants(
     m=4, beta=1.2, rho_tilde=0.4, mu=1.0, delta=0.5, zeta=0.3, sigma=0.2, d_min=0.8, d_max=0.95, alpha=RATE
 )
-SMOOTH = Constants(
-    m=2, beta=1.0, rho_tilde=0.5, delta=1.0, zeta=0.5, sigma=1.0, d_min=0.5, d_max=0.8, alpha=Diminishing(0.01, 10.0)
-)
-HAND = Gammas(math.inf, 2.0, 2.0, 1.0, 2.0)
 
 
 @pytest.mark.parametrize("gamma", [0.3, 1.0, 50.0])
@@ -89,7 +85,7 @@ def test_the_system_is_the_constant_one_at_every_iterations_rate_and_probabiliti
         alpha = float(RATE(np.array(k)))
         then = convex.recursion(replace(CONVEX, d_min=1 - idle * alpha, d_max=1 - busy * alpha, alpha=alpha))
         assert np.allclose(phi[k], then.phi, rtol=1e-12) and np.allclose(psi[k], then.psi, rtol=1e-12)
-    assert np.allclose(theory.radius(phi), np.abs(np.linalg.eigvals(phi)).max(axis=-1))
+    assert np.allclose(radius(phi), np.abs(np.linalg.eigvals(phi)).max(axis=-1))
 
 
 def test_with_equal_probabilities_printed_and_corrected_systems_are_one():
@@ -99,8 +95,8 @@ def test_with_equal_probabilities_printed_and_corrected_systems_are_one():
 
 
 def test_the_convex_error_falls_to_zero_like_one_over_root_K():
-    nu = theory.convex_bound(CONVEX, np.array([4.0, 1.0]), 400_000)
-    assert theory.convex_conditions(CONVEX, theory.best_gamma1(CONVEX), 100)[-1].holds
+    nu = theory.bound(CONVEX, np.array([4.0, 1.0]), 400_000)
+    assert theory.conditions(CONVEX, theory.best_gamma1(CONVEX), 100)[-1].holds
     late, later = nu[100_000], nu[400_000]
     assert later[0] / late[0] == pytest.approx(0.5, rel=0.02)  # 1/√K
     assert later[1] / late[1] == pytest.approx(0.25, rel=0.02)  # 1/K
@@ -108,8 +104,7 @@ def test_the_convex_error_falls_to_zero_like_one_over_root_K():
 
 def test_the_convex_bound_falls_in_d_min_and_every_client_computing_always_is_its_least():
     ends = [
-        theory.convex_bound(replace(CONVEX, d_min=d, d_max=1.0), np.array([4.0, 1.0]), 5000)[-1]
-        for d in (0.7, 0.8, 0.9, 1.0)
+        theory.bound(replace(CONVEX, d_min=d, d_max=1.0), np.array([4.0, 1.0]), 5000)[-1] for d in (0.7, 0.8, 0.9, 1.0)
     ]
     assert (np.diff(ends, axis=0) < 0).all()
     always = replace(CONVEX, d_min=1.0, d_max=1.0)
@@ -144,15 +139,15 @@ def test_gamma2_is_where_the_two_rates_it_balances_meet():
     first = mu * (1 + rho) / (4 * eta * gamma1 * (1 + gamma1) * (s.gamma2 - 1) * beta**2)
     second = math.sqrt(eta * gamma1 * (s.gamma2 - 1) * (1 - rho) ** 2 / (6 * (1 + rho) * mixed))
     assert first == pytest.approx(second, rel=1e-12)
-    assert first == pytest.approx(theory.convex_rate_limits(CONVEX, gamma1, form)[2], rel=1e-12)
+    assert first == pytest.approx(theory.rate_limits(CONVEX, gamma1, form)[2], rel=1e-12)
 
 
 def test_the_optimized_gamma1_allows_the_largest_first_rate():
     for form in ("printed", "corrected"):
-        best = min(theory.convex_rate_limits(CONVEX, theory.best_gamma1(CONVEX, form), form))
+        best = min(theory.rate_limits(CONVEX, theory.best_gamma1(CONVEX, form), form))
         top = theory.gamma1_limit(CONVEX, form)
         for gamma1 in np.linspace(1e-3, 1 - 1e-3, 100) * top:
-            assert best >= min(theory.convex_rate_limits(CONVEX, float(gamma1), form)) * (1 - 1e-6)
+            assert best >= min(theory.rate_limits(CONVEX, float(gamma1), form)) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +163,7 @@ def test_the_optimized_gamma1_allows_the_largest_first_rate():
 def test_the_printed_condition_on_the_first_rate_does_not_ensure_a_contraction(c):
     for alpha in np.geomspace(1e-3, 10, 60):
         tried = c.at(Diminishing(float(alpha), 10.0))
-        *printed, _, contraction = theory.convex_conditions(tried, theory.best_gamma1(tried), 100)
+        *printed, _, contraction = theory.conditions(tried, theory.best_gamma1(tried), 100)
         if all(each.holds for each in printed):
             break
     assert all(each.holds for each in printed) and not contraction.holds and contraction.left > 1
@@ -177,8 +172,8 @@ def test_the_printed_condition_on_the_first_rate_does_not_ensure_a_contraction(c
 def test_the_printed_closed_form_is_not_a_bound_entry_by_entry():
     quiet = replace(CONVEX, delta=0.0, sigma=0.0)
     start = np.array([0.0, 1.0])
-    exact = theory.convex_bound(quiet, start, 10)[-1]
-    printed = theory.convex_printed(quiet, start, 10, theory.best_gamma1(quiet))
+    exact = theory.bound(quiet, start, 10)[-1]
+    printed = theory.printed(quiet, start, 10, theory.best_gamma1(quiet))
     assert printed[0] == 0.0 < exact[0]
 
 
@@ -189,11 +184,11 @@ def test_the_printed_closed_form_is_the_product_and_sum_written_out():
     out = np.prod(rho) * start + alpha[last] ** 2 * u
     for r in range(1, last + 1):
         out = out + np.prod(rho[r:]) * alpha[r - 1] ** 2 * u
-    assert theory.convex_printed(CONVEX, start, last, gamma1) == pytest.approx(out, rel=1e-12)
+    assert theory.printed(CONVEX, start, last, gamma1) == pytest.approx(out, rel=1e-12)
 
 
 def test_the_printed_rates_have_the_printed_order():
-    first, second = zip(*(theory.convex_printed_rates(CONVEX, k, 0.3) for k in (10**8, 10**10)), strict=True)
+    first, second = zip(*(theory.printed_rates(CONVEX, k, 0.3) for k in (10**8, 10**10)), strict=True)
     assert first[1] / first[0] == pytest.approx(0.1, rel=1e-2)
     assert second[1] / second[0] == pytest.approx(0.1 * math.log(10**10) / math.log(10**8), rel=0.05)
 
@@ -204,7 +199,7 @@ def test_the_printed_bound_on_the_convolved_squares_is_false_for_small_gamma_and
         for k in (3, 100, 3000):
             alpha = c.alpha(np.arange(k + 1))
             tails = np.cumsum(theory.spectrum(c, 0.3).h(alpha)[::-1])[::-1]
-            assert ((alpha[:-1] ** 2 / tails[1:]).sum() <= theory.convex_printed_rates(c, k, 0.3)[1]) == holds
+            assert ((alpha[:-1] ** 2 / tails[1:]).sum() <= theory.printed_rates(c, k, 0.3)[1]) == holds
 
 
 def test_measured_errors_of_ridge_regression_never_exceed_the_corrected_recursion():
@@ -219,8 +214,8 @@ def test_measured_errors_of_ridge_regression_never_exceed_the_corrected_recursio
     c = problem.constants(RHO, sigma, d_min=float(d0.min()), d_max=float(d0.max()), alpha=rate)
     start = rng.normal(0, 2, (m, n))
     nu = np.array([((start.mean(axis=0) - problem.theta) ** 2).sum(), spread(start)])
-    promised = theory.convex_bound(c, nu, last)
-    assert theory.radius(theory.system(c, last)[0]).max() < 1
+    promised = theory.bound(c, nu, last)
+    assert radius(theory.system(c, last)[0]).max() < 1
     theta = np.broadcast_to(start, (seeds, m, n)).copy()
     hessians = np.stack([x.T @ x / len(x) + 0.1 * np.eye(n) for x, _ in shards])
     pulls = np.stack([x.T @ y / len(x) for x, y in shards])
@@ -232,114 +227,3 @@ def test_measured_errors_of_ridge_regression_never_exceed_the_corrected_recursio
         v = rng.random((seeds, m)) < 1 - (1 - d0) / rate.value * alpha
         g = np.einsum("ijk,sik->sij", hessians, theta) - pulls + rng.normal(0, sigma / math.sqrt(n), theta.shape)
         theta = p @ theta - alpha * v[..., None] * g
-
-
-def test_the_nonconvex_coefficients_are_the_constant_ones_at_every_iterations_rate_and_probability():
-    idle = theory.etas(SMOOTH)[0]
-    for k in (0, 5, 1000):
-        alpha = float(SMOOTH.alpha(np.array(k)))
-        then = nonconvex.coefficients(replace(SMOOTH, d_min=1 - idle * alpha, d_max=1.0, alpha=alpha))
-        assert vars(theory.nonconvex_coefficients(SMOOTH, k)) == pytest.approx(vars(then), rel=1e-12)
-
-
-def test_the_printed_nonconvex_coefficients_lose_an_alpha_and_take_the_wrong_eta():
-    printed = theory.nonconvex_coefficients(SMOOTH, 0, "printed")
-    eta = 0.2 / 0.01
-    assert printed.phi11 == pytest.approx(0.01 * (0.5 - (0.25 * eta + 1 + 0.5 * eta) * 0.01), rel=1e-12)
-    assert printed.psi1 == pytest.approx((eta * 1.02 + 0.25) * 1e-4, rel=1e-12)
-    fast = SMOOTH.at(Diminishing(5.0, 10.0))  # α > 1: dropping the α is no longer on the safe side
-    equal = replace(fast, d_min=0.8, d_max=0.8)
-    assert theory.nonconvex_coefficients(equal, 0, "printed").phi11 > theory.nonconvex_coefficients(equal, 0).phi11
-
-
-def test_the_nonconvex_weights_and_bound_are_those_computed_by_hand():
-    c = replace(SMOOTH, zeta=0.1)
-    w = theory.nonconvex_weights(c, HAND)
-    assert (w.w1, w.w2, w.w3, w.w4) == pytest.approx((0.1875, 8 / 3, 98.0, 50 * 2 + 0.25), rel=1e-12)
-    assert theory.nonconvex_weights(c, HAND, "printed").w4 == pytest.approx(20 * 2 + 0.25, rel=1e-12)
-    found = theory.nonconvex_bound(c, HAND, gap=1.0, spread=2.0, last=2)
-    a = [0.01 / math.sqrt(1 + k / 10) for k in range(3)]
-    top = 1 + 0.01 * (8 / 3) * 2 + (8 / 3) * 98 * (a[0] ** 3 + a[1] ** 3) + 100.25 * sum(x**2 for x in a)
-    assert found.holds and found.total == pytest.approx(top / (0.1875 * sum(a)), rel=1e-12)
-    printed = theory.nonconvex_bound(c, HAND, gap=1.0, spread=2.0, last=2, form="printed")
-    top = 1 + 0.01 * (8 / 3) * 2 + (8 / 3) * 98 * 1e-6 * 21 + 40.25 * 1e-4 * (1 + 10 * math.log(1.2))
-    assert printed.total == pytest.approx(top / (0.1875 * 2 * 0.01 * (math.sqrt(1.2) - 1)), rel=1e-12)
-
-
-def test_the_nonconvex_conditions_carry_the_limits_computed_by_hand():
-    found = theory.nonconvex_conditions(SMOOTH, HAND)
-    mixing = 0.5 / math.sqrt(1.5)
-    gamma2 = 0.25 / (0.25 * 50 + 1 + 2 * 0.25 * 0.5)
-    gamma4 = math.sqrt(0.75 * 0.5) * mixing / (4 * 2 * 0.5) / 2
-    assert [h.right for h in found[:4]] == pytest.approx([0.5, mixing / 8, gamma2, gamma4], rel=1e-12)
-    printed = theory.nonconvex_conditions(SMOOTH, HAND, "printed")
-    assert printed[2].right == pytest.approx(0.25 / (0.25 * 20 + 1 + 2 * 0.25 * 20), rel=1e-12)
-
-
-def test_the_corrected_rate_of_gamma2_implies_the_demand_on_d_min_and_the_printed_one_does_not():
-    c = replace(SMOOTH, zeta=1.0, d_min=0.3, d_max=1.0, alpha=Diminishing(1e-3, 10.0))
-    failed = {form: theory.nonconvex_best(c, 1.0, 1.0, 100, form) for form in ("printed", "corrected")}
-    assert [h.name for h in failed["printed"].conditions if not h.holds] == ["ζ²(1 − d_min(0)) < ½"]
-    assert failed["corrected"].gammas is None and failed["corrected"].total == math.inf
-    assert next(h.name for h in failed["corrected"].conditions if not h.holds) == "α⁰ < the rate of Γ₂ = 1"
-
-
-@pytest.mark.parametrize("form", ["printed", "corrected"])
-def test_the_optimized_gammas_are_never_worse_than_ones_chosen_by_hand(form):
-    c = replace(SMOOTH, zeta=0.1)
-    best = theory.nonconvex_best(c, 1.0, 2.0, 500, form)
-    assert best.holds and best.total <= theory.nonconvex_bound(c, HAND, 1.0, 2.0, 500, form).total
-    compared = 0
-    for slack in np.random.default_rng(0).uniform(0, 0.9, (200, 4)):
-        g = theory.nonconvex_gammas(c, slack, form)
-        if g is not None:
-            compared += 1
-            assert best.total <= theory.nonconvex_bound(c, g, 1.0, 2.0, 500, form).total
-    assert compared > 50
-
-
-def test_the_nonconvex_bound_vanishes_like_log_K_over_root_K_where_the_printed_display_does_not():
-    c = replace(SMOOTH, zeta=0.1)
-    totals = [theory.nonconvex_best(c, 1.0, 2.0, k) for k in (10**3, 10**4, 10**5, 10**6)]
-    assert [t.total for t in totals] == sorted((t.total for t in totals), reverse=True)
-    expected = 0.1 * math.log(1e5) / math.log(1e3)
-    assert totals[3].noise / totals[1].noise == pytest.approx(expected, rel=0.1)
-    assert totals[3].start / totals[1].start == pytest.approx(0.1, rel=0.05)
-    assert totals[3].limit == 0.0
-    w = theory.nonconvex_weights(c, totals[3].gammas)
-    assert totals[3].printed_limit == pytest.approx(w.w4 * 0.01 / (2 * w.w1), rel=1e-12)
-    assert totals[3].printed_limit > totals[3].total
-
-
-def test_the_nonconvex_bound_falls_in_d_min_and_at_one_loses_its_sporadic_part():
-    c = replace(SMOOTH, zeta=0.1, d_max=1.0)
-    found = [theory.nonconvex_best(replace(c, d_min=d), 1.0, 2.0, 500) for d in (0.3, 0.6, 0.9, 1.0)]
-    assert [b.total for b in found] == sorted((b.total for b in found), reverse=True)
-    assert theory.nonconvex_weights(replace(c, d_min=1.0), HAND).w4 == 0.25
-
-
-def test_the_printed_display_can_fall_below_what_is_proved():
-    small = replace(SMOOTH, zeta=0.1, d_max=1.0, alpha=Diminishing(0.01, 0.05))
-    printed, corrected = (theory.nonconvex_best(small, 1.0, 2.0, 500, form) for form in ("printed", "corrected"))
-    assert printed.total < corrected.total
-
-
-def test_measured_weighted_gradients_never_exceed_the_corrected_bound():
-    rate, sigma, seeds, last = Diminishing(0.004, 30.0), 0.5, 50, 500
-    c = Constants(
-        m=M, beta=2.0, rho_tilde=RHO, delta=DELTA, zeta=1.0, sigma=sigma, d_min=D.min(), d_max=D.max(), alpha=rate
-    )
-    rng = np.random.default_rng(11)
-    start = np.array([2.0, -2.0, 1.0]) + rng.normal(0, 0.5, (M, N))
-    theta = np.broadcast_to(start, (seeds, M, N)).copy()
-    alphas, norms = rate(np.arange(last + 1)), []
-    for alpha in alphas:
-        norms.append((whole(theta.mean(axis=1)) ** 2).sum(axis=1).mean())
-        p = np.stack([mix(fired) for fired in rng.random((seeds, len(B))) < B])
-        v = rng.random((seeds, M)) < 1 - (1 - D) / rate.value * alpha
-        noise = rng.normal(0, sigma / math.sqrt(N), theta.shape)
-        theta = p @ theta - alpha * v[..., None] * (each(theta) + noise)
-    for k in (1, 50, last):
-        promised = theory.nonconvex_best(c, float(loss(start.mean(axis=0))), float(spread(start)), k)
-        measured = np.average(norms[: k + 1], weights=alphas[: k + 1])
-        assert promised.holds and measured <= promised.total

@@ -8,6 +8,7 @@ import pytest
 
 from dspodfl.errors import InputError
 from dspodfl.theory import nonconvex as theory
+from dspodfl.theory import orders
 from dspodfl.theory.constants import Constants
 from dspodfl.theory.nonconvex import Gammas
 
@@ -214,7 +215,7 @@ def test_each_term_has_the_order_it_is_said_to_have():
     fast, later = slow.at(1e-5), 10**6
     a, b = theory.best(slow, 3.0, 1.0, later), theory.best(fast, 3.0, 1.0, later)
     powers = {"start": -1, "spread": 0, "drift": 2, "sporadic": 0, "noise": 1}
-    assert set(powers) == set(theory.ORDERS)
+    assert set(powers) == set(orders.NONCONVEX)
     for name, power in powers.items():
         assert getattr(b, name) / getattr(a, name) == pytest.approx(0.1**power, rel=0.02)
     much_later = theory.best(slow, 3.0, 1.0, 10 * later)
@@ -263,8 +264,9 @@ def test_measured_gradients_and_consensus_never_exceed_their_bounds(share, sigma
     rng = np.random.default_rng(7)
     start = np.array([2.0, -2.0, 1.0]) + rng.normal(0, 0.5, (M, N))
     theta = np.broadcast_to(start, (seeds, M, N)).copy()
-    norms, omegas = [], []
+    norms, omegas, values = [], [], []
     for _ in range(last + 1):
+        values.append(loss(theta.mean(axis=1)).mean())
         norms.append((whole(theta.mean(axis=1)) ** 2).sum(axis=1))
         omegas.append(spread(theta))
         p = np.stack([mix(fired) for fired in rng.random((seeds, len(B))) < B])
@@ -281,3 +283,5 @@ def test_measured_gradients_and_consensus_never_exceed_their_bounds(share, sigma
     ).all()
     recursion = theory.consensus(c, norms.mean(axis=1), float(spread(start)))[:-1]
     assert (omegas.mean(axis=1) <= recursion * (1 + 1e-12)).all()
+    told = theory.explicit(c, promised.gammas, norms.mean(axis=1), values[0], float(spread(start)))
+    assert (np.array(values[1:]) <= told[:-1]).all()

@@ -7,7 +7,7 @@ import pytest
 from tests.theory.quadratics import random_world
 
 from dspodfl.errors import InputError
-from dspodfl.theory import convex, special
+from dspodfl.theory import convex, orders, special
 from dspodfl.theory.constants import Constants
 
 C = Constants(m=8, mu=0.5, beta=1.0, zeta=0.3, rho_tilde=0.6, d_min=0.7, d_max=0.9, delta=1.1, sigma=0.4, alpha=0.02)
@@ -34,9 +34,9 @@ def test_the_gap_of_dgd_is_proportional_to_the_rate():
 @pytest.mark.parametrize(
     ("bound", "orders"),
     [
-        (lambda c: special.koloskova(c, 0.0, 0), special.ORDERS["koloskova"]),
-        (lambda c: special.compared(special.dgd(c), 0.0, 0.0, 0), special.ORDERS["dspodfl, d_min = 1"]),
-        (lambda c: special.compared(c, 0.0, 0.0, 0), special.ORDERS["dspodfl"]),
+        (lambda c: special.koloskova(c, 0.0, 0), orders.POWERS["koloskova"]),
+        (lambda c: special.compared(special.dgd(c), 0.0, 0.0, 0), orders.POWERS["dspodfl, d_min = 1"]),
+        (lambda c: special.compared(c, 0.0, 0.0, 0), orders.POWERS["dspodfl"]),
     ],
 )
 def test_bounds_have_the_orders_in_the_rate_that_the_paper_compares(bound, orders):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networkx.generators.atlas import graph_atlas_g
 
 from dspodfl import mixing
 from dspodfl.errors import InputError
@@ -86,11 +87,52 @@ def test_all_links_always_give_rho_r_squared_and_no_link_ever_gives_one(world):
     assert spectral.rho_tilde(graph, r, 1e-6) > 1 - 1e-4
 
 
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(worlds())
+def test_the_rate_in_mean_square_is_that_of_the_kronecker_square_and_rho_tilde_bounds_it(world):
+    graph, r, b, _ = world
+    n, mean = graph.n, spectral.expected(graph, r, b)
+    square = np.kron(mean, mean)
+    for (i, j), weight in zip(graph.edges, b * (1 - b) * r**2, strict=True):
+        step = np.eye(n)[i] - np.eye(n)[j]
+        square += weight * np.kron(np.outer(step, step), np.outer(step, step))
+    off = np.kron(np.eye(n) - 1 / n, np.eye(n) - 1 / n)
+    exact = np.abs(np.linalg.eigvalsh(off @ square @ off)).max()
+    found = spectral.mean_square_rate(graph, r, b)
+    assert found == pytest.approx(exact, abs=1e-6)
+    assert np.abs(np.linalg.eigvalsh(mean - 1 / n)).max() ** 2 - 1e-6 <= found
+    assert found <= spectral.rho_tilde(graph, r, b) + 1e-9
+
+
+@pytest.mark.parametrize("b", [0.1, 0.5, 1.0])
+def test_on_the_complete_graph_rho_tilde_is_the_rate_in_mean_square(b):
+    graph = generate("complete", 6, seed=0)
+    r = metropolis(graph)
+    assert spectral.mean_square_rate(graph, r, b) == pytest.approx(spectral.rho_tilde(graph, r, b), abs=1e-12)
+
+
 def test_more_links_are_not_always_better():
     graph = Graph.from_networkx(nx.complete_bipartite_graph(5, 5))
     r = metropolis(graph)
     assert spectral.rho_tilde(graph, r, 1.0) == pytest.approx(4 / 9)
     assert spectral.rho_tilde(graph, r, 0.8) == pytest.approx(0.2)
+
+
+def test_of_all_connected_graphs_up_to_six_clients_only_k33_gains_from_fewer_exchanges():
+    gaining = []
+    for found in graph_atlas_g():
+        if not 2 <= len(found) <= 6 or not nx.is_connected(found):
+            continue
+        graph = Graph.from_networkx(nx.convert_node_labels_to_integers(found))
+        r = metropolis(graph)
+        whole = spectral.rho_tilde(graph, r, 1.0)
+        fewer = [np.where(np.arange(graph.links) == link, 0.75, 1.0) for link in range(graph.links)]
+        if min(spectral.rho_tilde(graph, r, b) for b in (0.5, 0.7, 0.8, 0.86, 0.9, 0.97, *fewer)) < whole - 1e-9:
+            gaining.append(found)
+    assert len(gaining) == 1 and nx.is_isomorphic(gaining[0], nx.complete_bipartite_graph(3, 3))
+    best = Graph.from_networkx(gaining[0])
+    assert spectral.rho_tilde(best, metropolis(best), 1.0) == pytest.approx(0.25)
+    assert spectral.rho_tilde(best, metropolis(best), 0.86) == pytest.approx(0.1744)
 
 
 def test_being_doubly_stochastic_is_not_enough_for_contraction():

@@ -13,7 +13,7 @@ import pandas as pd
 
 from dspodfl import data as datasets
 from dspodfl import learning_rate as lr
-from dspodfl import models, rates, schedule, topology
+from dspodfl import models, optimum, rates, schedule, topology
 from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Run
@@ -59,6 +59,7 @@ def build(
     settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
     model = _model(config, settings[0].data, own)
     _check_optimum(model, settings[0].data)
+    settings = _with_optimum(model, settings)
     schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
     runs = [
         Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate) for name, fire in schedules.items() for s in settings
@@ -220,6 +221,17 @@ def _check_optimum(model: models.Model, federation: Federation) -> None:
     if best is not None and best.shape != (model.parameters,):
         allowed = f"({model.parameters},), one number for each parameter of {model.name}"
         raise InputError("data.optimum", f"shape {best.shape}", allowed)
+
+
+def _with_optimum(model: models.Model, settings: list[Setting]) -> list[Setting]:
+    """The same with θ* wherever it is not known yet and can be found; seeds that share their data share it."""
+    found: dict[int, Federation] = {}
+    for setting in settings:
+        data = setting.data
+        if id(data) not in found:
+            best = optimum.minimizer(model, data) if data.optimum is None else None
+            found[id(data)] = data if best is None else replace(data, optimum=best)
+    return [replace(setting, data=found[id(setting.data)]) for setting in settings]
 
 
 def deal(dataset: Dataset, partition: Any, clients: int, seed: int) -> Federation:

@@ -1,11 +1,25 @@
 """The paper's constants, conditions and bounds as code; one module a theorem family.
 
-``Constants`` holds what the assumptions name; ``spectral`` finds ρ̃ from a graph, weights and link probabilities;
-``lemmas`` bounds what one iteration does; ``convex``, ``pl``, ``nonconvex`` and ``diminishing`` are the theorem
-families, each with the printed quantities beside those that hold; ``special`` has the cases the paper compares with.
+``Constants`` holds what the assumptions name, ``estimate`` finds them for a real problem and ``spectral`` finds ρ̃ from
+a graph, weights and link probabilities; ``lemmas`` bounds what one iteration does; ``convex``, ``pl``, ``nonconvex``,
+``diminishing`` and ``diminishing_nonconvex`` are the theorem families, each with the printed quantities beside those
+that hold, and ``recursion`` is what the first two share; ``special`` has the cases the paper compares with, ``orders``
+the orders of every bound.
 """
 
-from dspodfl.theory import convex, diminishing, lemmas, nonconvex, pl, recursion, special, spectral
+from dspodfl.theory import (
+    convex,
+    diminishing,
+    diminishing_nonconvex,
+    estimate,
+    lemmas,
+    nonconvex,
+    orders,
+    pl,
+    recursion,
+    special,
+    spectral,
+)
 from dspodfl.theory.constants import Constants, Rate
 from dspodfl.theory.recursion import Hypothesis, Recursion
 from dspodfl.theory.spectral import expected, expected_square, rho_r, rho_tilde
@@ -17,10 +31,13 @@ __all__ = [
     "Recursion",
     "convex",
     "diminishing",
+    "diminishing_nonconvex",
+    "estimate",
     "expected",
     "expected_square",
     "lemmas",
     "nonconvex",
+    "orders",
     "pl",
     "recursion",
     "rho_r",

@@ -41,11 +41,25 @@ def spread(c: Constants) -> float:
 
 def consensus_entries(c: Constants) -> tuple[float, float, float]:
     """φ₂₁, φ₂₂ and ψ₂ (lemma:consensus)."""
-    scale = c.d_max * c.step**2
-    phi21 = 3.0 * spread(c) * c.m * scale * diversity(c)
-    phi22 = (1.0 + c.rho_tilde) / 2.0 + 3.0 * spread(c) * scale * (c.zeta**2 + 2.0 * c.beta**2)
-    psi2 = c.m * scale * (3.0 * spread(c) * c.delta**2 + c.sigma**2)
-    return phi21, phi22, psi2
+    found = recursion(c)
+    return float(found.phi[1, 0]), float(found.phi[1, 1]), float(found.psi[1])
+
+
+def system(c: Constants, alpha: Floats, d_min: Floats | float, d_max: Floats | float) -> tuple[Floats, Floats]:
+    """Φ(k) and Ψ(k) for rates and SGD probabilities that change (lemma:optimization, lemma:consensus).
+
+    Shapes: alpha (K,), d_min and d_max (K,) or numbers -> (K, 2, 2) and (K, 2); those of ``c`` are not looked at.
+    """
+    mu, m, x, idle = c.strong, c.m, c.strong * alpha, 1.0 - np.asarray(d_min)
+    busy, wide = d_max * alpha**2, 3.0 * spread(c)
+    phi, psi = np.empty((len(alpha), 2, 2)), np.empty((len(alpha), 2))
+    phi[:, 0, 0] = (1.0 + x) * (1.0 - x) ** 2 + 2.0 * c.beta**2 * idle / mu**2 * x * (1.0 + x)
+    phi[:, 0, 1] = (1.0 + x) * alpha * d_max * c.beta**2 / (m * mu)
+    phi[:, 1, 0] = wide * m * busy * (c.zeta**2 + 2.0 * c.beta**2 * idle)
+    phi[:, 1, 1] = (1.0 + c.rho_tilde) / 2.0 + wide * busy * (c.zeta**2 + 2.0 * c.beta**2)
+    psi[:, 0] = 2.0 * alpha / mu * (1.0 + x) * idle * c.delta**2 + busy * c.sigma**2 / m
+    psi[:, 1] = m * busy * (wide * c.delta**2 + c.sigma**2)
+    return phi, psi
 
 
 def recursion(c: Constants) -> Recursion:
@@ -53,13 +67,8 @@ def recursion(c: Constants) -> Recursion:
 
     lemma:optimization holds for α ≤ 2/(μ + β), which its proof assumes and its statement omits.
     """
-    mu, alpha = c.strong, c.step
-    x = mu * alpha
-    phi11 = (1.0 + x) * (1.0 - x) ** 2 + scarcity(c) * x * (1.0 + x)
-    phi12 = (1.0 + x) * alpha * c.d_max * c.beta**2 / (c.m * mu)
-    psi1 = 2.0 * alpha / mu * (1.0 + x) * (1.0 - c.d_min) * c.delta**2 + alpha**2 * c.d_max * c.sigma**2 / c.m
-    phi21, phi22, psi2 = consensus_entries(c)
-    return Recursion(np.array([[phi11, phi12], [phi21, phi22]]), np.array([psi1, psi2]))
+    phi, psi = system(c, np.array([c.step]), c.d_min, c.d_max)
+    return Recursion(phi[0], psi[0])
 
 
 # --- learning rates --------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def logistic(shards: Sequence[Shard], classes: int, l2: float, tolerance: float 
     others = np.linalg.eigvalsh((moments.sum(axis=0) - moments) / m)[:, -1]
     beta = tops / 2 + l2
     zeta = np.maximum((1 - 1 / m) * tops / 2, np.maximum(others, 0) / 2)
-    theta, residual = _newton(shards, classes, l2, tolerance)
+    theta, residual = logistic_minimum(shards, classes, l2, tolerance)
     gradients = np.stack([logistic_gradient(shard, theta, classes, l2) for shard in shards])
     return Problem(
         kind="certified",
@@ -222,8 +222,10 @@ def _softmax(x: Floats, theta: Floats, classes: int) -> Floats:
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def _newton(shards: Sequence[Shard], classes: int, l2: float, tolerance: float) -> tuple[Floats, float]:
-    """θ̂ and ‖∇F(θ̂)‖: Newton steps by conjugate gradients, halved until F falls enough."""
+def logistic_minimum(
+    shards: Sequence[Shard], classes: int, l2: float, tolerance: float = 1e-10
+) -> tuple[Floats, float]:
+    """θ̂ and ‖∇F(θ̂)‖ ≤ tolerance: Newton steps by conjugate gradients, halved until F falls enough."""
     theta = np.zeros(classes * shards[0][0].shape[1])
 
     def loss(at: Floats) -> float:

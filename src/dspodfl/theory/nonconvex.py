@@ -28,15 +28,6 @@ from dspodfl.theory.recursion import Hypothesis
 
 Form = Literal["printed", "proved"]
 
-ORDERS = {
-    "start": "O(1/(αK))",
-    "spread": "O(1/K)",
-    "drift": "O(α²)",
-    "sporadic": "O(1 − d_min)",
-    "noise": "O(α)",
-}
-"""Order of each term of the bound in K and α; the theorem's rate O(1/K) is that of the first two."""
-
 LEAST = 1e-9
 """Slack that the optimized Γ keep from every bound on α, which the statements print with <."""
 
@@ -171,6 +162,18 @@ def conditions(c: Constants, g: Gammas, form: Form = "proved") -> tuple[Hypothes
         *(Hypothesis(f"1 < {name}", 1.0, value) for name, value in free),
         Hypothesis("0 < Γ₃", 0.0, g.g3),
     )
+
+
+def explicit(c: Constants, g: Gammas, gradients: Floats, value: float, spread: float) -> Floats:
+    """E F(θ̄(k+1)) ≤ F(θ̄(0)) − α w₁ Σ_{r≤k} G(r) + α w₂ Ω(0) + kα w₂ψ2 + (k + 1)ψ1.
+
+    proposition:optimization_nonconvex_explicit, w₁ = (½ − ζ²(1 − d_min))(1 − 1/Γ₂)(1 − 1/Γ₄²). True where `conditions`
+    hold. Shapes: gradients (iterations,), the G(r) from 0 on; -> (iterations,), of iterations 1, 2, ….
+    """
+    f, w2, k = coefficients(c), weights(c, g).w2, np.arange(len(gradients))
+    w1 = (0.5 - c.zeta**2 * (1 - c.d_min)) * (1 - 1 / g.g2) * (1 - 1 / g.g4**2)
+    fallen = c.step * w1 * np.cumsum(gradients)
+    return np.asarray(value - fallen + c.step * w2 * (spread + k * f.psi2) + (k + 1) * f.psi1)
 
 
 def requirements(c: Constants, form: Form = "proved") -> tuple[Hypothesis, ...]:

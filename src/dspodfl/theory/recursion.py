@@ -31,6 +31,24 @@ class Hypothesis:
         return self.left < self.right
 
 
+def radius(phi: Floats) -> Floats:
+    """ρ(Φ) of non-negative 2×2 matrices: the larger eigenvalue, always real (step 1). Shapes: (..., 2, 2) -> (...,)."""
+    a, b, c, d = phi[..., 0, 0], phi[..., 0, 1], phi[..., 1, 0], phi[..., 1, 1]
+    return np.asarray((a + d + np.hypot(a - d, 2.0 * np.sqrt(b * c))) / 2.0)
+
+
+def propagate(phi: Floats, psi: Floats, nu: Floats) -> Floats:
+    """ν(0), …, ν(K) with ν(k+1) = Φ(k)ν(k) + Ψ(k), exactly (eq. explicit_ineqs).
+
+    Shapes: phi (K, 2, 2), psi (K, 2), nu (2,) -> (K + 1, 2).
+    """
+    out = np.empty((len(psi) + 1, 2))
+    out[0] = nu
+    for k, (matrix, force) in enumerate(zip(phi, psi, strict=True)):
+        out[k + 1] = matrix @ out[k] + force
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class Recursion:
     """Φ (2, 2) and Ψ (2,) of one family at one learning rate.
@@ -46,8 +64,7 @@ class Recursion:
     @property
     def radius(self) -> float:
         """ρ(Φ), by the formula for a non-negative 2×2 matrix: the larger eigenvalue, which is real (step 1)."""
-        (a, b), (c, d) = self.phi.tolist()
-        return float((a + d + np.hypot(a - d, 2.0 * np.sqrt(b * c))) / 2.0)
+        return float(radius(self.phi))
 
     @property
     def gap(self) -> Floats:
@@ -63,11 +80,7 @@ class Recursion:
 
     def propagate(self, nu: Floats, iterations: int) -> Floats:
         """ν(0), …, ν(K) with ν(k+1) = Φν(k) + Ψ, exactly (eq. explicit_ineqs). Shapes: (2,) -> (K + 1, 2)."""
-        out = np.empty((iterations + 1, 2))
-        out[0] = nu
-        for k in range(iterations):
-            out[k + 1] = self.phi @ out[k] + self.psi
-        return out
+        return propagate(np.broadcast_to(self.phi, (iterations, 2, 2)), np.broadcast_to(self.psi, (iterations, 2)), nu)
 
     def printed(self, nu: Floats, iterations: int) -> Floats:
         """ρ(Φ)ᵏ ν(0) + Ψ / (1 − ρ(Φ)) (eq. geometric_rate), k = 0 … K: no entrywise bound, as Φ is not normal.

@@ -11,18 +11,6 @@ from dspodfl.theory.constants import Constants
 from dspodfl.theory.convex import spread
 from dspodfl.theory.recursion import Recursion
 
-ORDERS = {
-    "koloskova": (1, 2),
-    "dfedavg": (1, 2, 3),
-    "dspodfl, d_min = 1": (1, 2),
-    "dspodfl": (0, 1, 2),
-}
-"""Powers of α in the stationarity gap of each non-convex bound (appendix:remarks:rate_comparison).
-
-The text says that d_min = 1 recovers DFedAvg's rate. The orders agree up to α²; but theorem:nonconvex takes the largest
-ρ̃(k), and where DFedAvg computes without exchange ρ̃(k) = 1, so that the bound is empty for it.
-"""
-
 
 def dgd(c: Constants) -> Constants:
     """Every client computes in every iteration: d_min = d_max = 1."""

@@ -83,6 +83,29 @@ def rho_r(graph: Graph, r: Floats, method: Method = "auto") -> float:
     return float(np.sqrt(rho_tilde(graph, r, 1.0, method)))
 
 
+def mean_square_rate(graph: Graph, r: Floats, b: Floats | float) -> float:
+    """lim_k (E‖P(k)⋯P(1)x − 1x̄‖²)^{1/k} for a generic x: the rate that ρ̃ bounds, ρ_r² ≤ it ≤ ρ̃ (lemma:rho_tilde c).
+
+    The spectral radius of X → E[PXP] = R̄XR̄ + Σ_links b(1 − b)r² L X L off the direction 1, L = (e_i − e_j)(e_i − e_j)ᵀ,
+    whose iterates stay PSD: by power iteration, dense. It equals ρ̃ where R̃ treats all directions alike, as on the
+    complete graph with one common b, and where b is 0 or 1; elsewhere the worst direction of one step is not
+    that of the next.
+    """
+    r, b = _checked(graph, r, b)
+    mean, weight, (i, j) = expected(graph, r, b), b * (1.0 - b) * r * r, graph.edges.T
+    x = np.eye(graph.n) - 1.0 / graph.n
+    rate = 0.0
+    for _ in range(100_000):
+        across = weight * (x[i, i] + x[j, j] - 2.0 * x[i, j])  # LXL = (x_ii + x_jj − 2x_ij) L
+        y = mean @ x @ mean + np.eye(graph.n) - mixing.matrix(graph.n, graph.edges, across)
+        y = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()  # rounding lets the direction 1 grow back
+        before, rate = rate, float(np.linalg.norm(y) / np.linalg.norm(x))
+        if rate == 0.0 or abs(rate - before) <= 1e-14:
+            break
+        x = y / np.linalg.norm(y)
+    return rate
+
+
 def mixed_consensus(graph: Graph, r: Floats, b: Floats | float, theta: Floats) -> float:
     """E‖PΘ − 1θ̄‖² = Σ_columns xᵀ R̃ x with x = θ − θ̄1, exactly. Shapes: theta (m, parameters) -> scalar."""
     r, b = _checked(graph, r, b)
