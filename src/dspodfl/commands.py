@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dspodfl.outcome import Outcome
     from dspodfl.plan import Plan
 
-_out = Console(width=None if sys.stdout.isatty() else 160)
+_out = Console(width=None if sys.stdout.isatty() else 240)
 _err = Console(stderr=True)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dspodfl.plan import Plan
     from dspodfl.results import Result
 
-OUT = Console(width=None if sys.stdout.isatty() else 160)  # a table in a file or a pipe is never cut short
+OUT = Console(width=None if sys.stdout.isatty() else 240)  # a table in a file or a pipe is never cut short
 ERR = Console(stderr=True)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dspodfl.config import Config
     from dspodfl.theory import Hypothesis
 
-_out = Console(width=None if sys.stdout.isatty() else 160)
+_out = Console(width=None if sys.stdout.isatty() else 240)
 
 theory = typer.Typer(
     no_args_is_help=True,
@@ -159,7 +160,7 @@ def sweep(
     for row in table.to_dict("records"):
         shown.add_row(*(_cell(row[name]) for name in (*names, *told)))
     _out.print(Text(f"{config.stem} over {', '.join(names)}"), soft_wrap=True)
-    _out.print(shown)
+    _print_table(shown)
     if not table["guaranteed"].all():
         _out.print(Text(_WARNING), soft_wrap=True)
     if out is not None:
@@ -239,7 +240,7 @@ def _print(found: Appraisal, laid: Comparison | None) -> None:
     for zeta, delta in known.pairs:
         source = known.source["zeta_gradient"]
         table.add_row("ζ, δ", f"{_cell(zeta)}, {_cell(delta)}", source, "non-convex diversity ‖∇F_i‖ ≤ δ + ζ‖∇F‖")
-    _out.print(table)
+    _print_table(table)
     if not known.guaranteed:
         _out.print(Text(_WARNING), soft_wrap=True)
     cases = found.cases
@@ -248,7 +249,7 @@ def _print(found: Appraisal, laid: Comparison | None) -> None:
     head.add_row("d_min", *(_cell(case.sporadicity.d_min) for case in cases))
     head.add_row("d_max", *(_cell(case.sporadicity.d_max) for case in cases))
     head.add_row("α" if config.train.learning_rate.kind == "constant" else "α(0)", *(_cell(found.alpha) for _ in cases))
-    _out.print(head)
+    _print_table(head)
     for family in found.families:
         _print_family(family, [(case, case.statement(family)) for case in cases])
     for case in cases:
@@ -275,7 +276,7 @@ def _print_family(family: str, pairs: list[tuple[Case, Statement | None]]) -> No
             cells.append(_condition(met[0]) if met else "–")
         plain = name.removeprefix("printed ").removeprefix("corrected ")
         table.add_row(f"{form}: {plain}", *cells)
-    _out.print(table)
+    _print_table(table)
 
 
 def _condition(found: Hypothesis) -> str:
@@ -291,7 +292,7 @@ def _print_comparison(laid: Comparison) -> None:
     for row in laid.verdicts.to_dict("records"):
         name = f"{NAMES.get(row['algorithm'], row['algorithm'])}: {LABELS[row['error']]}"
         table.add_row(name, row["word"], _cell(row["largest"]), _cell(row["last"]), str(row["points"]))
-    _out.print(table)
+    _print_table(table)
     if laid.inside is not None:
         ball = "the ball that σ is a maximum over"
         stayed = f"models were inside {ball} at every evaluated iteration"
@@ -304,6 +305,12 @@ def _table(first: str, *heads: str) -> Table:
     for head in heads:
         table.add_column(head, no_wrap=True, justify="left" if head in ("known as", "meaning", "") else "right")
     return table
+
+
+def _print_table(table: Table) -> None:
+    """A table at its own width: in a window that is narrower its lines go on below, and no number is cut short."""
+    wide = Measurement.get(_out, _out.options.update(max_width=10_000), table).maximum
+    Console(width=max(_out.width, wide)).print(table)
 
 
 def _cell(value: Any) -> str:
