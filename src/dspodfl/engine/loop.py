@@ -9,8 +9,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from dspodfl.engine import split as splitting
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
 from dspodfl.engine.ledger import Tally
+from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
@@ -82,21 +84,25 @@ def simulate(
     tick: Callable[[int], None] | None = None,
     on_block: Callable[[Block], None] | None = None,
     longest: int | None = None,
+    split: Split | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
     Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
     of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time.
+    With a ``split`` the problem and the models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
-    advance = choose(stack, problem, rule, _start(stack, problem, initial))
+    rows = stack.rows if split is None else split.shard.rows
+    theta = _start(rows, problem, initial)
+    advance = choose(stack, problem, rule, theta) if split is None else splitting.choose(split, problem, rule, theta)
     diverged = [False] * len(stack.runs)
     everyone = list(range(len(stack.runs)))
 
     def look(iteration: int, due: list[int], counters: list[Counters]) -> Snapshot:
-        _freeze(stack, advance, due, diverged)
+        _freeze(rows, advance, due, diverged, split)
         here = [counters[r] for r in due]
         return Snapshot(iteration, advance.theta, due, here, [diverged[r] for r in due], problem)
 
@@ -106,7 +112,7 @@ def simulate(
     for block in stack.blocks(iterations, length, problem.device, problem.dtype):
         if on_block:
             on_block(block)
-        advance.load(block)
+        advance.load(block if split is None else split.shard.block(block))
         start, end = int(block.k[0]), int(block.k[-1]) + 1
         due = _crossings(block, at_delay)
         regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
@@ -122,29 +128,34 @@ def simulate(
                 yield look(stop, here, Counters.after(block.tally, stop - start - 1))
 
 
-def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor]) -> Tensor:
+def _start(rows: list[slice], problem: Problem, initial: Tensor | Sequence[Tensor]) -> Tensor:
     """The packed initial models, in memory of their own."""
     if isinstance(initial, Tensor):
         return problem.pack(initial.to(problem.device, problem.dtype)).clone()
-    shape, dtype = (stack.clients, problem.width), problem.dtype
+    shape, dtype = (rows[-1].stop, problem.width), problem.dtype
     if problem.device.type == "cpu":
         theta = in_huge_pages(shape, dtype)
     else:
         theta = torch.empty(shape, device=problem.device, dtype=dtype)
-    for rows, model in zip(stack.rows, initial, strict=True):
-        theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
+    for here, model in zip(rows, initial, strict=True):
+        theta[here] = problem.pack(model.to(problem.device, problem.dtype)[None])
     return theta
 
 
-def _freeze(stack: Stack, advance: Advance, due: list[int], diverged: list[bool]) -> None:
-    """Freeze the runs among those looked at whose parameters are no longer all finite."""
+def _freeze(
+    rows: list[slice], advance: Advance, due: list[int], diverged: list[bool], split: Split | None
+) -> None:
+    """Freeze the runs among those looked at whose parameters are no longer all finite, on any process."""
     theta = advance.theta
-    if len(due) < len(stack.runs):
-        finite = [_finite(theta[stack.rows[r]]).all() for r in due]
+    if len(due) < len(rows):
+        finite = [_finite(theta[rows[r]]).all() for r in due]
         sound = torch.stack(finite).tolist()
     else:
         every = _finite(theta)
-        sound = [True] * len(due) if bool(every.all()) else [bool(every[stack.rows[r]].all()) for r in due]
+        sound = [True] * len(due) if bool(every.all()) else [bool(every[rows[r]].all()) for r in due]
+    if split is not None:
+        lost = split.team.total(torch.tensor([not fine for fine in sound], dtype=torch.float64, device=theta.device))
+        sound = [count == 0 for count in lost.tolist()]
     for r, fine in zip(due, sound, strict=True):
         if not diverged[r] and not fine:
             diverged[r] = True
@@ -154,6 +165,8 @@ def _freeze(stack: Stack, advance: Advance, due: list[int], diverged: list[bool]
 def _finite(theta: Tensor) -> Tensor:
     """Whether all parameters of each client are finite. Shapes: (clients, width) -> (clients,)."""
     step = max(1, _NUMBERS_AT_ONCE[theta.device.type] // theta.shape[1])
+    if not len(theta):
+        return torch.ones(0, dtype=torch.bool, device=theta.device)
     return torch.cat([torch.isfinite(theta[n : n + step]).all(dim=1) for n in range(0, len(theta), step)])
 
 

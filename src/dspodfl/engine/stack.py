@@ -83,8 +83,8 @@ class Stack:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = list(runs)
-        self.rows = _slices([run.clients for run in runs])
-        self.links = _slices([run.rates.graph.links for run in runs])
+        self.rows = slices([run.clients for run in runs])
+        self.links = slices([run.rates.graph.links for run in runs])
         self.clients, self.all_links = self.rows[-1].stop, self.links[-1].stop
 
     @cached_property
@@ -250,6 +250,7 @@ def joined(runs: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.broadcast_to(array, (length, array.shape[1])) for array in runs], axis=1)
 
 
-def _slices(sizes: Sequence[int]) -> list[slice]:
+def slices(sizes: Sequence[int]) -> list[slice]:
+    """Consecutive slices of these sizes."""
     ends = np.cumsum(sizes).tolist()
     return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]

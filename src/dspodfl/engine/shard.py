@@ -1,0 +1,144 @@
+"""The clients of a stack that one of several processes holds, and which rows cross to which other, and when.
+
+Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated. A row is
+sent once to each process that needs it, however many of its links fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from dspodfl.engine.stack import Block, Neighbours, Stack, slices
+from dspodfl.graph import Part
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """Rows that may cross to, or from, each other process; those of process q are ``bounds[q] … bounds[q+1] − 1``.
+
+    Row n crosses when one of ``link[first[n]], …`` fires, which are links of the shard.
+    """
+
+    row: np.ndarray  # (crossing,) owned rows that leave, or halo rows, counted from 0, that come
+    bounds: np.ndarray  # (ranks + 1,)
+    link: np.ndarray  # (cut links,)
+    first: np.ndarray  # (crossing,)
+
+    def needed(self, active: np.ndarray) -> np.ndarray:
+        """Which rows cross. Shapes: active weights (iterations, links of the shard) -> (iterations, crossing), bool."""
+        if not len(self.first):
+            return np.zeros((len(active), 0), dtype=bool)
+        return np.logical_or.reduceat(active[:, self.link] != 0, self.first, axis=1)
+
+    def expected(self, q: np.ndarray) -> np.ndarray:
+        """With which chance each row crosses: 1 − Π (1 − q). Shapes: (links of the shard,) -> (crossing,)."""
+        if not len(self.first):
+            return np.zeros(0)
+        return 1.0 - np.multiply.reduceat(1.0 - q[self.link], self.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A process's rows: the clients it owns, run by run and in order, then the halo, by owner and in order."""
+
+    stack: Stack
+    rank: int
+    ranks: int
+    owner: np.ndarray  # (clients of the stack,)
+    own: np.ndarray  # (owned,) rows of the stack
+    halo: np.ndarray  # (halo,) rows of the stack
+    link: np.ndarray  # (links,) those of the stack that touch an owned client
+    ends: np.ndarray  # (links, 2) rows here
+    rows: list[slice]  # of run r here
+    links: list[slice]  # of run r here
+    inner: Neighbours  # of owned clients, owned themselves
+    outer: Neighbours  # of owned clients, in the halo, counted from 0
+    leave: Crossings
+    come: Crossings
+
+    @staticmethod
+    def of(stack: Stack, owners: Sequence[np.ndarray], rank: int, ranks: int) -> Shard:
+        """What a rank holds where client i of run r belongs to ``owners[r][i]``."""
+        parts = [
+            Part.of(run.rates.graph, run.seed, np.flatnonzero(owner == rank))
+            for run, owner in zip(stack.runs, owners, strict=True)
+        ]
+        owner = np.concatenate(owners)
+        offsets = [rows.start for rows in stack.rows]
+        own = np.concatenate([part.client + start for part, start in zip(parts, offsets, strict=True)])
+        halo = np.concatenate([part.halo + start for part, start in zip(parts, offsets, strict=True)])
+        halo = halo[np.lexsort((halo, owner[halo]))]
+        link = np.concatenate([part.link + at.start for part, at in zip(parts, stack.links, strict=True)])
+        here = np.full(stack.clients, -1)
+        here[own] = np.arange(len(own))
+        here[halo] = len(own) + np.arange(len(halo))
+        ends = here[stack.edges[link]]
+        inside = (ends < len(own)).all(axis=1)
+        cut = np.flatnonzero(~inside)
+        mine, theirs = ends[cut].min(axis=1), ends[cut].max(axis=1) - len(own)
+        numbers = np.flatnonzero(inside)
+        i, j = ends[numbers].T
+        return Shard(
+            stack,
+            rank,
+            ranks,
+            owner,
+            own,
+            halo,
+            link,
+            ends,
+            slices([len(part.client) for part in parts]),
+            slices([len(part.link) for part in parts]),
+            _neighbours(np.concatenate([i, j]), np.concatenate([j, i]), np.tile(numbers, 2), len(own)),
+            _neighbours(mine, theirs, cut, len(own)),
+            _crossings(mine, owner[halo[theirs]], cut, ranks),
+            _crossings(theirs, owner[halo[theirs]], cut, ranks),
+        )
+
+    @property
+    def clients(self) -> int:
+        """How many clients it owns."""
+        return len(self.own)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The links seen from each row here; those of the halo have none."""
+        i, j = self.ends.T
+        row, col = np.concatenate([i, j]), np.concatenate([j, i])
+        mine = row < len(self.own)
+        number = np.tile(np.arange(len(self.link)), 2)
+        return _neighbours(row[mine], col[mine], number[mine], len(self.own) + len(self.halo))
+
+    def block(self, block: Block) -> Block:
+        """The events of the clients and links here; tallies are of the whole stack."""
+        own, link = (torch.from_numpy(numbers).to(block.v.device) for numbers in (self.own, self.link))
+        return replace(
+            block,
+            v=block.v[:, own],
+            v_hat=block.v_hat[:, link],
+            active=block.active[:, link],
+            lr=block.lr[:, own],
+        )
+
+    def held(self, rank: int, run: int) -> np.ndarray:
+        """The numbers, in their run, of the clients of a run that a rank owns."""
+        return np.flatnonzero(self.owner[self.stack.rows[run]] == rank)
+
+
+def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -> Neighbours:
+    order = np.lexsort((col, row))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    return Neighbours(ptr, col[order], link[order])
+
+
+def _crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -> Crossings:
+    order = np.lexsort((row, peer))
+    row, peer, link = row[order], peer[order], link[order]
+    first = np.flatnonzero(np.concatenate([[True], (np.diff(row) != 0) | (np.diff(peer) != 0)])[: len(row)])
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(peer[first], minlength=ranks))])
+    return Crossings(row[first], bounds, link, first)
+

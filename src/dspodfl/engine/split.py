@@ -1,0 +1,223 @@
+"""Ways to advance the models that one of several processes holds; the others send the rows that its links need.
+
+    Θ ← PΘ − αVG,   P = P_here + P_cut
+
+Rows start on their way, then come gradients and mixing among the clients here, then the rows that have come: nothing
+waits that does not have to. `Stepwise` works for every model, rule and device; `Compiled` for linear models on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.engine.advance import Advance, in_huge_pages
+from dspodfl.engine.mix import sparse
+from dspodfl.engine.shard import Crossings, Shard
+from dspodfl.engine.stack import Block
+from dspodfl.engine.team import Team, Wait
+from dspodfl.kernels import compiled, mixing
+from dspodfl.problem import Problem, has_bias
+from dspodfl.rule import Rule, Simultaneous
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The part of a stack that is held here, and those who hold the rest."""
+
+    shard: Shard
+    team: Team
+
+
+def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor) -> Advance:
+    """The fastest way that there is for a rule, a model and a device. ``theta`` is used up."""
+    exact = problem.compute == problem.dtype and problem.device.type == "cpu"
+    if isinstance(rule, Simultaneous) and problem.model.is_linear and exact and compiled.available():
+        return Compiled(split, problem, theta)
+    return Stepwise(split, problem, rule, theta)
+
+
+class _Rows:
+    """The rows that cross one way in a block: which, and where those of each process begin and end."""
+
+    def __init__(self, crossings: Crossings, active: np.ndarray) -> None:
+        needed = crossings.needed(active)
+        self.place = np.cumsum(needed, axis=1) - 1  # (iterations, crossing) of those that cross, one after the other
+        count = np.concatenate([np.zeros((len(active), 1), dtype=np.int64), self.place + 1], axis=1)
+        self.bounds = count[:, crossings.bounds]  # (iterations, ranks + 1)
+        at, which = np.nonzero(needed)
+        self._row, self._start = crossings.row[which], np.searchsorted(at, np.arange(len(active) + 1))
+
+    def at(self, t: int) -> np.ndarray:
+        """The rows that cross at the t-th iteration, by process."""
+        return self._row[self._start[t] : self._start[t + 1]]
+
+
+class Exchange:
+    """Sends the rows of owned clients that fire across, and receives those of the halo."""
+
+    def __init__(self, split: Split, width: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.split = split
+        shard = split.shard
+        self._out = torch.empty((len(shard.leave.row), width), dtype=dtype, device=device)
+        self.came = torch.empty((len(shard.come.row), width), dtype=dtype, device=device)
+
+    def load(self, active: np.ndarray) -> None:
+        """Take the active weights of a block. Shape: (iterations, links of the shard)."""
+        shard = self.split.shard
+        self.leave, self.come = _Rows(shard.leave, active), _Rows(shard.come, active)
+
+    def start(self, t: int, theta: Tensor) -> Wait:
+        """Start what crosses at the t-th iteration of the block; ``came`` is filled once that is waited for."""
+        rows = torch.from_numpy(self.leave.at(t)).to(theta.device)
+        torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
+        return self.split.team.start(_cut(self._out, self.leave.bounds[t]), _cut(self.came, self.come.bounds[t]))
+
+
+def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:
+    ends = bounds.tolist()
+    return [buffer[a:b] if b > a else None for a, b in zip(ends, ends[1:], strict=False)]
+
+
+class Stepwise:
+    """One iteration at a time, as the rule says it. Of the paper's own update, rows travel beside the gradients."""
+
+    def __init__(self, split: Split, problem: Problem, rule: Rule, theta: Tensor) -> None:
+        self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
+        self._state: Any = rule.init(theta)
+        shard = split.shard
+        self._exchange = Exchange(split, theta.shape[1], theta.dtype, theta.device)
+        self._both = theta.new_zeros((len(shard.own) + len(shard.halo), theta.shape[1]))
+        fast = mixing.available(theta.device, theta.dtype)
+        self._links = mixing.Links.of(shard.neighbours, theta.device) if fast else None
+        self._alive: Tensor | None = None
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._v, self._lr = block.v.to(self._problem.dtype).unbind(), block.lr.unbind()
+        self._active = block.active
+        self._exchange.load(block.active.cpu().numpy())
+        self._batches = self._problem.batches(block.k)
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        for t in range(first, last):
+            x, y = self._batches[t]
+            early = self._exchange.start(t, self.theta) if isinstance(self._rule, Simultaneous) else None
+            gradient: Any = partial(_gradient, self._problem, x, y)
+            mix: Any = partial(self._mix, t, early)
+            new, self._state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self._state)
+            self.theta = new if self._alive is None else torch.where(self._alive[:, None], new, self.theta)
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        if self._alive is None:
+            self._alive = torch.ones(len(self.theta), dtype=torch.bool, device=self.theta.device)
+        self._alive[self._shard.rows[run]] = False
+
+    def _mix(self, t: int, early: Wait | None, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """P(k)x less ``minus``; what crosses is on its way already if it was started early."""
+        wait = early or self._exchange.start(t, x)
+        own, both = len(x), self._both
+        both[:own] = x
+        wait()
+        rows = torch.from_numpy(self._exchange.come.at(t)).to(x.device)
+        both.index_copy_(0, own + rows, self._exchange.came[: len(rows)])
+        if self._links is not None:
+            mixed = mixing.mixed(both, self._links, self._active[t])[:own]
+        else:
+            mixed = sparse(self._shard.ends, self._active[t], both)[:own]
+        return mixed if minus is None else torch.sub(mixed, minus, out=minus)
+
+
+def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
+    return problem.gradient(theta, x, y, scale)
+
+
+class Compiled:
+    """Linear models on the CPU: steps and mixing of the clients here in machine code while rows travel."""
+
+    def __init__(self, split: Split, problem: Problem, theta: Tensor) -> None:
+        self._problem, self._shard = problem, split.shard
+        self._models = [theta.contiguous(), in_huge_pages(tuple(theta.shape), theta.dtype)]
+        self._turn = 0
+        shard = split.shard
+        self._exchange = Exchange(split, theta.shape[1], theta.dtype, theta.device)
+        self._first = np.array([0, *(rows.stop for rows in shard.rows)])
+        self._alive = np.ones(len(shard.rows), dtype=bool)
+        self._order = compiled.order_for(theta.numpy(), shard.inner.ptr, shard.inner.col, torch.get_num_threads())
+
+    @property
+    def theta(self) -> Tensor:
+        """The models, packed. Shape: (clients, width)."""
+        return self._models[self._turn]
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._rows = self._problem.draws(block.k).numpy()
+        self._step, self._active = block.step.contiguous().numpy(), block.active.contiguous().numpy().copy()
+        self._exchange.load(self._active)
+        self._still()
+
+    def go(self, first: int, last: int) -> None:
+        """Iterations first … last − 1 of the block."""
+        for t in range(first, last):
+            wait = self._exchange.start(t, self.theta)
+            self._here(t)
+            wait()
+            self._join(t)
+            self._turn = 1 - self._turn
+
+    def _here(self, t: int) -> None:
+        """Steps, and mixing among the clients here, from one buffer to the other."""
+        problem, links = self._problem, self._shard.inner
+        compiled.advance(
+            theta=self._models[self._turn].numpy(),
+            other=self._models[1 - self._turn].numpy(),
+            x=problem.x.numpy(),
+            scale=problem.scale,
+            shift=problem.shift,
+            y=problem.y.numpy(),
+            rows=self._rows[t : t + 1],
+            batch_of=problem.batch_of.numpy(),
+            step=self._step[t : t + 1],
+            ptr=links.ptr,
+            col=links.col,
+            link=links.link,
+            active=self._active[t : t + 1],
+            first=self._first,
+            alive=self._alive,
+            loss=problem.model.loss,
+            bias=has_bias(problem.model),
+            l2=problem.model.l2,
+            threads=torch.get_num_threads(),
+            home=False,
+            order=self._order,
+        )
+
+    def _join(self, t: int) -> None:
+        """What has come from elsewhere."""
+        here, there = (self._models[n].numpy() for n in (self._turn, 1 - self._turn))
+        links, come = self._shard.outer, self._exchange.come
+        came = self._exchange.came.numpy()
+        compiled.join(here, there, came, links.ptr, links.col, links.link, self._active[t], come.place[t])
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        self._alive[run] = False
+        rows = self._shard.rows[run]
+        self._models[1 - self._turn][rows] = self._models[self._turn][rows]
+        self._still()
+
+    def _still(self) -> None:
+        """Rows of frozen runs still travel, since who sends them was settled before; nothing is made of them."""
+        for run in np.flatnonzero(~self._alive):
+            self._active[:, self._shard.links[run]] = 0
+
+
