@@ -57,6 +57,7 @@ class Shard:
     links: list[slice]  # of run r here
     inner: Neighbours  # of owned clients, owned themselves
     outer: Neighbours  # of owned clients, in the halo, counted from 0
+    all: Neighbours  # of owned clients, rows here, in the order of the stack
     leave: Crossings
     come: Crossings
 
@@ -95,6 +96,7 @@ class Shard:
             slices([len(part.link) for part in parts]),
             _neighbours(np.concatenate([i, j]), np.concatenate([j, i]), np.tile(numbers, 2), len(own)),
             _neighbours(mine, theirs, cut, len(own)),
+            _everyone(ends, own, halo),
             _crossings(mine, owner[halo[theirs]], cut, ranks),
             _crossings(theirs, owner[halo[theirs]], cut, ranks),
         )
@@ -103,15 +105,6 @@ class Shard:
     def clients(self) -> int:
         """How many clients it owns."""
         return len(self.own)
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """The links seen from each row here; those of the halo have none."""
-        i, j = self.ends.T
-        row, col = np.concatenate([i, j]), np.concatenate([j, i])
-        mine = row < len(self.own)
-        number = np.tile(np.arange(len(self.link)), 2)
-        return _neighbours(row[mine], col[mine], number[mine], len(self.own) + len(self.halo))
 
     def block(self, block: Block) -> Block:
         """The events of the clients and links here; tallies are of the whole stack."""
@@ -133,6 +126,15 @@ def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -
     order = np.lexsort((col, row))
     ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
     return Neighbours(ptr, col[order], link[order])
+
+
+def _everyone(ends: np.ndarray, own: np.ndarray, halo: np.ndarray) -> Neighbours:
+    row, col = np.concatenate([ends, ends[:, ::-1]]).T
+    number, mine = np.tile(np.arange(len(ends)), 2), row < len(own)
+    row, col, number = row[mine], col[mine], number[mine]
+    order = np.lexsort((np.concatenate([own, halo])[col], row))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(own)))])
+    return Neighbours(ptr, col[order], number[order])
 
 
 def _crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -> Crossings:

@@ -8,7 +8,6 @@ waits that does not have to. `Stepwise` works for every model, rule and device; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor
 from dspodfl.engine.advance import Advance, in_huge_pages
 from dspodfl.engine.mix import sparse
 from dspodfl.engine.shard import Crossings, Shard
-from dspodfl.engine.stack import Block
+from dspodfl.engine.stack import Block, Neighbours
 from dspodfl.engine.team import Team, Wait
 from dspodfl.kernels import compiled, mixing
 from dspodfl.problem import Problem, has_bias
@@ -60,13 +59,11 @@ class _Rows:
 
 
 class Exchange:
-    """Sends the rows of owned clients that fire across, and receives those of the halo."""
+    """Sends the rows of owned clients that fire across, and receives those of the halo, in ``came``."""
 
-    def __init__(self, split: Split, width: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.split = split
-        shard = split.shard
-        self._out = torch.empty((len(shard.leave.row), width), dtype=dtype, device=device)
-        self.came = torch.empty((len(shard.come.row), width), dtype=dtype, device=device)
+    def __init__(self, split: Split, came: Tensor) -> None:
+        self.split, self.came = split, came
+        self._out = came.new_empty((len(split.shard.leave.row), came.shape[1]))
 
     def load(self, active: np.ndarray) -> None:
         """Take the active weights of a block. Shape: (iterations, links of the shard)."""
@@ -92,10 +89,11 @@ class Stepwise:
         self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
         self._state: Any = rule.init(theta)
         shard = split.shard
-        self._exchange = Exchange(split, theta.shape[1], theta.dtype, theta.device)
+        self._exchange = Exchange(split, theta.new_empty((len(shard.halo), theta.shape[1])))
         self._both = theta.new_zeros((len(shard.own) + len(shard.halo), theta.shape[1]))
         fast = mixing.available(theta.device, theta.dtype)
-        self._links = mixing.Links.of(shard.neighbours, theta.device) if fast else None
+        links = _with_halo(shard)
+        self._links = mixing.Links.of(links, theta.device) if fast else None
         self._alive: Tensor | None = None
 
     def load(self, block: Block) -> None:
@@ -136,22 +134,37 @@ class Stepwise:
         return mixed if minus is None else torch.sub(mixed, minus, out=minus)
 
 
+def _with_halo(shard: Shard) -> Neighbours:
+    """The links seen from each row, of which the halo's have none."""
+    return Neighbours(np.pad(shard.all.ptr, (0, len(shard.halo)), "edge"), shard.all.col, shard.all.link)
+
+
 def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
     return problem.gradient(theta, x, y, scale)
 
 
 class Compiled:
-    """Linear models on the CPU: steps and mixing of the clients here in machine code while rows travel."""
+    """Linear models on the CPU, in machine code.
+
+    While rows travel, the clients that need none of them are advanced, and then the others: each client's numbers are
+    those of one process, to the bit. Where most clients need rows, all are advanced without them first, and what has
+    come is added.
+    """
 
     def __init__(self, split: Split, problem: Problem, theta: Tensor) -> None:
         self._problem, self._shard = problem, split.shard
-        self._models = [theta.contiguous(), in_huge_pages(tuple(theta.shape), theta.dtype)]
-        self._turn = 0
-        shard = split.shard
-        self._exchange = Exchange(split, theta.shape[1], theta.dtype, theta.device)
-        self._first = np.array([0, *(rows.stop for rows in shard.rows)])
-        self._alive = np.ones(len(shard.rows), dtype=bool)
-        self._order = compiled.order_for(theta.numpy(), shard.inner.ptr, shard.inner.col, torch.get_num_threads())
+        own, halo = len(split.shard.own), len(split.shard.halo)
+        # One piece of memory: a neighbour's row is then so many rows away, wherever it lies.
+        memory = in_huge_pages((2 * own + halo, theta.shape[1]), theta.dtype)
+        self._models, self._turn = [memory[:own], memory[own : 2 * own]], 0
+        self._models[0].copy_(theta)
+        self._exchange = Exchange(split, memory[2 * own :])
+        self._first = np.array([0, *(rows.stop for rows in split.shard.rows)])
+        self._alive = np.ones(len(split.shard.rows), dtype=bool)
+        inner, self._links = split.shard.inner, split.shard.all
+        self._order = compiled.order_for(theta.numpy(), inner.ptr, inner.col, torch.get_num_threads())
+        self._far = np.flatnonzero(self._links.col >= own)
+        self._col = self._links.col.copy()
 
     @property
     def theta(self) -> Tensor:
@@ -167,16 +180,34 @@ class Compiled:
 
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block."""
+        own = len(self._order)
         for t in range(first, last):
             wait = self._exchange.start(t, self.theta)
-            self._here(t)
-            wait()
-            self._join(t)
+            waiting = self._waiting(t)
+            if 2 * np.count_nonzero(waiting) <= own:
+                self._advance(t, self._links, self._order[~waiting[self._order]])
+                wait()
+                place = self._exchange.come.place[t]
+                self._col[self._far] = (2 - self._turn) * own + place[self._links.col[self._far] - own]
+                late = Neighbours(self._links.ptr, self._col, self._links.link)
+                self._advance(t, late, self._order[waiting[self._order]])
+            else:
+                self._advance(t, self._shard.inner, self._order)
+                wait()
+                self._join(t)
             self._turn = 1 - self._turn
 
-    def _here(self, t: int) -> None:
-        """Steps, and mixing among the clients here, from one buffer to the other."""
-        problem, links = self._problem, self._shard.inner
+    def _waiting(self, t: int) -> np.ndarray:
+        """Which clients need a row that travels at the t-th iteration. Shape: (owned,), bool."""
+        outer = self._shard.outer
+        row = np.repeat(np.arange(len(outer.ptr) - 1), np.diff(outer.ptr))
+        waiting = np.zeros(len(self._order), dtype=bool)
+        waiting[row[self._active[t, outer.link] != 0]] = True
+        return waiting
+
+    def _advance(self, t: int, links: Neighbours, clients: np.ndarray) -> None:
+        """Steps and mixing of some clients, from one buffer to the other."""
+        problem = self._problem
         compiled.advance(
             theta=self._models[self._turn].numpy(),
             other=self._models[1 - self._turn].numpy(),
@@ -198,11 +229,11 @@ class Compiled:
             l2=problem.model.l2,
             threads=torch.get_num_threads(),
             home=False,
-            order=self._order,
+            order=clients,
         )
 
     def _join(self, t: int) -> None:
-        """What has come from elsewhere."""
+        """Add what has come from elsewhere."""
         here, there = (self._models[n].numpy() for n in (self._turn, 1 - self._turn))
         links, come = self._shard.outer, self._exchange.come
         came = self._exchange.came.numpy()
@@ -219,5 +250,3 @@ class Compiled:
         """Rows of frozen runs still travel, since who sends them was settled before; nothing is made of them."""
         for run in np.flatnonzero(~self._alive):
             self._active[:, self._shard.links[run]] = 0
-
-

@@ -79,7 +79,7 @@ def advance(
         l2: Adds l2 · θ to the gradients.
         threads: How many threads share the work.
         home: Whether the models end in `theta` whatever the number of iterations; else after an odd one in `other`.
-        order: The clients as `clustered` orders them, where it was asked before.
+        order: The clients to advance, where not all of them, in the order to take them in.
 
     Returns:
         How often threads that waited for each other let something else run: many mean that the cores are busy.
@@ -90,7 +90,7 @@ def advance(
     ptr, col, link, first, batch_of = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, link, first, batch_of))
     runs = np.flatnonzero(alive)
     awake = np.repeat(alive, np.diff(first))
-    clients = np.flatnonzero(awake)
+    clients = np.flatnonzero(awake) if order is None else order[awake[order]]
     if not clients.size or not rows.shape[0]:
         return 0
     from dspodfl.kernels import _linear
@@ -102,9 +102,10 @@ def advance(
     group = 1
     if far:
         group = _group(theta, clients.size, threads)
-        clients = clustered(ptr, col, clients, group) if order is None else order[awake[order]]
+        clients = clustered(ptr, col, clients, group) if order is None else clients
         bounds[1:] = clients.size
-    whole_runs = runs[np.argsort(-sizes, kind="stable")] if runs.size >= threads and not far else runs[:0]
+    whole = runs.size >= threads and not far and order is None
+    whole_runs = runs[np.argsort(-sizes, kind="stable")] if whole else runs[:0]
 
     features = x.shape[1] + bias
     batch = -(-rows.shape[2] // _linear.SAMPLES) * _linear.SAMPLES
