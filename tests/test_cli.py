@@ -72,7 +72,7 @@ def test_help_names_every_command_and_every_option(dspodfl):
     options = re.findall(r"^  (--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
     assert options == [
         *("--set", "--algorithms", "--seeds", "--device", "--out", "--overwrite"),
-        *("--save-models", "--record-events", "--json", "--quiet", "--help"),
+        *("--save-models", "--record-events", "--resume", "--json", "--quiet", "--help"),
     ]
 
 
@@ -448,7 +448,7 @@ def test_the_study_says_where_it_comes_from(dspodfl, no_pictures):
 
 @pytest.mark.parametrize("commit", ["0123abcd", None])
 def test_the_study_says_which_commit_it_was_run_from_if_any(dspodfl, no_pictures, monkeypatch, commit):
-    monkeypatch.setattr("dspodfl.simulation._git", lambda *_: commit)
+    monkeypatch.setattr("dspodfl.provenance._git", lambda *_: commit)
     assert json.loads(dspodfl("run", "study.toml", "--out", "out", "--json").out)["study"]["commit"] == commit
 
 

@@ -7,25 +7,23 @@ import io
 import json
 import os
 import sys
-import time
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from dspodfl._version import __version__
 from dspodfl.commands import register
+from dspodfl.display import ERR, OUT, Meter, how_to_resume, print_complete, print_places, print_result, print_unfinished
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from dspodfl.plan import Plan
-    from dspodfl.results import Result
+    from dspodfl.config import Config
+    from dspodfl.keeper import Keeper
+    from dspodfl.resume import Unfinished
 
 app = typer.Typer(
     add_completion=False,
@@ -34,8 +32,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Decentralized federated learning on uneven, unreliable devices: simulate and compare.",
 )
-_out = Console(width=None if sys.stdout.isatty() else 160)  # a table in a file or a pipe is never cut short
-_err = Console(stderr=True)
 
 Set = Annotated[
     list[str] | None,
@@ -73,60 +69,122 @@ def run(
     record_events: Annotated[
         bool, typer.Option("--record-events", help="Also write what fired (events.npz), for replay.")
     ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Go on with the run in DIR, which was interrupted or died, as it was asked for."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
 ) -> None:
-    """Run a study: print the comparison, write tables and pictures."""
+    """Run a study: print the comparison, write tables and pictures.
+
+    Ctrl-C and SIGTERM put away where it stands, and write what was measured (exit codes 130 and 143); a run that was
+    interrupted, or died, is gone on with by --resume.
+    """
     show = not (quiet or as_json)
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    try:
-        from dspodfl.config import load
-        from dspodfl.results import claim
-        from dspodfl.simulation import Simulation
+    from dspodfl.interrupt import Interrupt, Interrupted
 
-        _importable(config)
-        settled = load(config, changes or [], algorithms=names, seeds=seeds)
-        folder = out or _default_folder(config, settled)
-        claim(folder, overwrite=overwrite)
-        meter = _Meter(settled.train.iterations, show)
-        simulation = Simulation(
-            settled, device=device, record_events=record_events, tick=meter.tick, on_plan=meter.plan
-        )
-    except KeyboardInterrupt:
-        raise _interrupted("before anything was measured; nothing was written") from None
-    interrupted, too_large = False, None
-    try:
-        with meter:
-            for update in simulation:
-                meter.show(update.rows)
-    except KeyboardInterrupt:
-        interrupted = True
-    except OutOfMemoryError as error:
-        too_large = error
-    if not simulation.measured:
-        if too_large:
-            raise too_large
-        raise _interrupted("before anything was measured; nothing was written")
-    try:
-        result = simulation.result()
-        result.save(folder, overwrite=True, models=save_models)
-    except KeyboardInterrupt:
-        raise _interrupted(f"while writing {folder}") from None
+    with ExitStack() as ends:
+        interrupt = ends.enter_context(Interrupt())
+        try:
+            from dspodfl.results import Result
+            from dspodfl.resume import complete
+            from dspodfl.simulation import Simulation
+
+            if resume is not None and complete(resume):
+                print_complete(Result.load(resume), resume, show, as_json)
+                return
+            options = {"models": save_models, "record": record_events, "beside": ""}
+            how = {"changes": changes or [], "algorithms": names, "seeds": seeds}
+            if resume is None:
+                settled, keeper, before = _new(config, how, out, overwrite, options, ends)
+            else:
+                settled, keeper, before = _unfinished(config, how, resume, out is not None or overwrite, options, ends)
+            folder, record = keeper.folder, bool(options["record"])
+            meter = Meter(settled.train.iterations, show)
+            simulation = Simulation(settled, device=device, record_events=record, tick=meter.tick, on_plan=meter.plan)
+            for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
+                ERR.print(Text(note), soft_wrap=True)
+        except Interrupted as error:
+            what = "nothing was written" if resume is None else "its folder is as it was"
+            raise _interrupted(error, f"before anything was measured; {what}") from None
+        too_large, doing = None, f"at once; {how_to_resume(folder)}"
+        try:
+            with interrupt.patiently():
+                try:
+                    with meter:
+                        for update in simulation:
+                            meter.show(update.rows)
+                except OutOfMemoryError as error:
+                    if not simulation.measured:
+                        raise
+                    too_large = error
+                doing = f"while writing {folder}; {how_to_resume(folder)}"
+                result = simulation.result()
+                keeper.finish(result, models=bool(options["models"]))
+        except KeyboardInterrupt as error:
+            raise _interrupted(error, doing) from None
     if as_json:
         typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
     elif show:
-        _print_result(result)
-        _print_places(folder)
+        print_result(result)
+        print_places(folder)
     if too_large:
         raise OutOfMemoryError(f"{too_large}; what was measured until then is in {folder}")
-    if interrupted:
-        done = result.summary["study"]["iterations_done"]
-        raise _interrupted(f"after iteration {done:,}; what was measured so far is in {folder}")
+    if interrupt.heard and not simulation.complete:
+        where = f"after iteration {result.summary['study']['interrupted_at']:,}"
+        raise _interrupted(
+            interrupt.heard, f"{where}; what was measured so far is in {folder}; {how_to_resume(folder)}"
+        )
 
 
-def _interrupted(when: str) -> typer.Exit:
-    _err.print(Text(f"interrupted {when}"), soft_wrap=True)
-    return typer.Exit(130)
+def _new(
+    config: Path | None,
+    how: dict[str, Any],
+    out: Path | None,
+    overwrite: bool,
+    options: dict[str, Any],
+    ends: ExitStack,
+) -> tuple[Config, Keeper, None]:
+    """The configuration and the keeper of a new run."""
+    from dspodfl.config import load
+    from dspodfl.keeper import Keeper
+    from dspodfl.results import claim
+
+    _importable(config)
+    settled = load(config, **how)
+    folder = out or _default_folder(config, settled)
+    claim(folder, overwrite=overwrite)
+    options["beside"] = str((config or Path()).resolve().parent)
+    return settled, ends.enter_context(Keeper(folder, options)), None
+
+
+def _unfinished(
+    config: Path | None, how: dict[str, Any], folder: Path, elsewhere: bool, options: dict[str, Any], ends: ExitStack
+) -> tuple[Config, Keeper, Unfinished]:
+    """The configuration and the keeper of a run that is gone on with, as it was asked for."""
+    from dspodfl.config import load
+    from dspodfl.keeper import Keeper
+    from dspodfl.resume import CONFIG, Unfinished
+
+    if elsewhere:
+        allowed = "given without --out and --overwrite: a run that is gone on with stays in its folder"
+        raise InputError("--resume", str(folder), allowed)
+    keeper = ends.enter_context(Keeper(folder, options))
+    keeper.reopen()
+    before = Unfinished.read(folder)
+    options |= {key: value for key, value in before.options.items() if value}
+    _importable(config)
+    _importable(Path(options["beside"]) / CONFIG)
+    return load(config or folder / CONFIG, **how), keeper, before
+
+
+def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
+    ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
+    return typer.Exit(getattr(error, "code", 130))
 
 
 @app.command()
@@ -165,15 +223,15 @@ def check(
 def list_names() -> None:
     """Show what can be named in a configuration, one line each."""
     for title, rows in _catalogue().items():
-        _out.print(f"[bold]{title}[/bold]")
+        OUT.print(f"[bold]{title}[/bold]")
         width = max(len(name) for name in rows)
         for name, line in rows.items():
-            _out.print(Text(f"  {name:<{width}}  {line}"), soft_wrap=True)
+            OUT.print(Text(f"  {name:<{width}}  {line}"), soft_wrap=True)
 
 
 @app.command()
 def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]) -> None:
-    """Print a finished run and draw its pictures anew."""
+    """Print a run and draw its pictures anew; one that is on its way, or died on it, as far as it got."""
     from dspodfl.results import Result
 
     result = Result.load(directory)
@@ -181,8 +239,9 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
         result.draw(directory)
     except OSError as error:
         raise InputError("directory", str(directory), f"a folder that can be written ({error.strerror})") from None
-    _print_result(result)
-    _print_places(directory)
+    print_result(result)
+    print_places(directory)
+    print_unfinished(result, directory)
 
 
 register(app)
@@ -197,7 +256,7 @@ def main() -> None:
         app()
     except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
         for line in str(error).splitlines():
-            _err.print(Text(f"error: {line}"), soft_wrap=True)
+            ERR.print(Text(f"error: {line}"), soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -217,125 +276,6 @@ def _default_folder(config: Path | None, settled: Any) -> Path:
     name = config.stem if config else "default"
     digest = hashlib.sha256(settled.model_dump_json().encode()).hexdigest()[:7]
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{digest}"
-
-
-class _Speed(ProgressColumn):
-    """Iterations of the whole study per second."""
-
-    def render(self, task: Task) -> Text:
-        """The speed so far."""
-        speed = task.finished_speed or task.speed
-        return Text("  –  it/s" if speed is None else f"{speed:,.0f} it/s")
-
-
-class _Meter:
-    """Live progress: iteration, speed, time left, and the current accuracy of each algorithm."""
-
-    def __init__(self, iterations: int, visible: bool) -> None:
-        self._bar = Progress(
-            TextColumn("iteration"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            _Speed(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=_err,
-            disable=not visible,
-            transient=True,
-        )
-        self._iterations = iterations
-        self._task = self._bar.add_task("", total=iterations)
-        self._shown = 0.0
-        self._latest: dict[str, dict[int, float]] = {}
-
-    def __enter__(self) -> _Meter:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def plan(self, plan: Plan) -> None:
-        """Count the iterations of all waves, and say so where memory made them smaller."""
-        self._bar.update(self._task, total=self._iterations * len(plan.done + plan.left))
-        if plan.halvings:
-            sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            _err.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
-
-    def tick(self, iteration: int) -> None:
-        """Move the bar, ten times a second at most."""
-        now = time.monotonic()
-        if now - self._shown > 0.1:
-            self._shown = now
-            self._bar.update(self._task, completed=iteration)
-
-    def show(self, rows: list[dict[str, Any]]) -> None:
-        """Say the accuracies (for regression, the losses) that were just measured, averaged over seeds."""
-        for row in rows:
-            value = row["loss"] if row["accuracy"] is None else row["accuracy"]
-            if value is not None:
-                self._latest.setdefault(row["algorithm"], {})[row["seed"]] = value
-        means = {name: sum(values.values()) / len(values) for name, values in self._latest.items()}
-        self._bar.update(self._task, description="  ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
-
-
-def _print_result(result: Result) -> None:
-    """The comparison, one line an algorithm."""
-    from dspodfl.plots import NAMES
-
-    about, algorithms = result.summary["study"], result.summary["algorithms"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("algorithm", no_wrap=True)
-    classified = bool(result.metrics["accuracy"].notna().any())
-    targets = [t["accuracy"] for t in next(iter(algorithms.values()))["targets"]] if classified else []
-    heads = ["accuracy", *(f"delay\nto {target:g}" for target in targets)] if classified else ["loss", "‖θ̄ − θ*‖²"]
-    for head in (*heads, "delay\nin all"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for name, found in algorithms.items():
-        cells = [_pm(found["final_accuracy"])] if classified else []
-        cells += [] if classified else [_pm(found["final_loss"]), _pm(found["final_optimality_error"])]
-        for target in found["targets"] if classified else []:
-            reached = "" if target["reached"] == found["seeds"] else f" {target['reached']}/{found['seeds']}"
-            cells.append(_number(target["delay_total"]["median"]) + reached)
-        cells.append(_number(found["final_delay"]["delay_total"]["median"]))
-        note = f" ({found['diverged']} diverged)" if found["diverged"] else ""
-        table.add_row(NAMES.get(name, name) + note, *cells)
-    _out.print(Text(result.title), soft_wrap=True)
-    _out.print(table)
-    seeds = next(iter(algorithms.values()))["seeds"]
-    _out.print(
-        Text(
-            f"after {about['iterations_done']:,} of {about['iterations']:,} iterations; mean ± std over {seeds} "
-            f"seed{'' if seeds == 1 else 's'}; "
-            "delays are raw totals, median over seeds (n/m: reached by n of m runs, the others count as infinite)"
-            f"\n{about['wall_seconds']:.1f} s, {_speed(about['run_iterations_per_second'])} run-iterations/s on "
-            f"{about['device']}, {about['precision']}"
-        ),
-        soft_wrap=True,
-    )
-
-
-def _pm(value: dict[str, float | None]) -> str:
-    if value["mean"] is None or value["std"] is None:
-        return "–"
-    plain = value["mean"] == 0 or 1e-3 <= abs(value["mean"]) < 1e4
-    return f"{value['mean']:.3f} ± {value['std']:.3f}" if plain else f"{value['mean']:.2e} ± {value['std']:.1e}"
-
-
-def _speed(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value < 1e5 else f"{value:.1e}"
-
-
-def _print_places(folder: Path) -> None:
-    _out.print(Text(f"picture: {folder / 'accuracy_vs_delay.png'}"), soft_wrap=True)
-    _out.print(Text(f"tables:  {folder}"), soft_wrap=True)
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

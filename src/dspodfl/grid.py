@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspodfl._version import __version__
-from dspodfl.config import Config
+from dspodfl.config import FREE, Config
 from dspodfl.errors import ConfigError
 
 Value = float | int | str | bool
@@ -78,7 +78,7 @@ class Cell:
     @property
     def digest(self) -> str:
         """A name for what the cell computes: equal for equal configurations of one version."""
-        text = json.dumps([__version__, self.config.model_dump()], sort_keys=True, default=str)
+        text = json.dumps([__version__, self.config.model_dump(exclude=set(FREE))], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

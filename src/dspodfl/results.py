@@ -8,7 +8,7 @@ import os
 import tempfile
 import tomllib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,12 @@ import pandas as pd
 import safetensors.torch
 from torch import Tensor
 
+from dspodfl import journal
 from dspodfl.errors import DataError, InputError
+from dspodfl.journal import JOURNAL
 from dspodfl.schedule import Events, Replay
-from dspodfl.study import COLUMNS
+from dspodfl.study import COLUMNS, Row
+from dspodfl.summary import summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +43,7 @@ FILES = (
 )
 """What a result's folder may hold, besides ``models/``."""
 
+_INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
 _MODELS = "*-seed*.safetensors"
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, safetensors.SafetensorError)
 
@@ -124,11 +128,8 @@ class Result:
     def _save(self, folder: Path, models: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         written = {"config.toml", "metrics.parquet", "clients.parquet", "setting.npz", "summary.json"}
-        write(folder / "config.toml", self.config_toml.encode())
+        self.save_setting(folder)
         write(folder / "metrics.parquet", parquet(self.metrics))
-        write(folder / "clients.parquet", parquet(self.clients))
-        flat = {f"{seed}/{key}": value for seed, arrays in self.settings.items() for key, value in arrays.items()}
-        write(folder / "setting.npz", _npz(flat))
         write(folder / "summary.json", (json.dumps(self.summary, indent=2, ensure_ascii=False) + "\n").encode())
         if self.events:
             write(folder / "events.npz", _npz(_packed(self.events)))
@@ -137,6 +138,13 @@ class Result:
         for name in set(FILES) - written:
             (folder / name).unlink(missing_ok=True)
         self._save_models(folder / "models", models)
+
+    def save_setting(self, folder: Path) -> None:
+        """Write what is known before anything is measured: the configuration, the clients, graphs and rates."""
+        write(folder / "config.toml", self.config_toml.encode())
+        write(folder / "clients.parquet", parquet(self.clients))
+        flat = {f"{seed}/{key}": value for seed, arrays in self.settings.items() for key, value in arrays.items()}
+        write(folder / "setting.npz", _npz(flat))
 
     def draw(self, folder: Path) -> set[str]:
         """Write the pictures; gives their names."""
@@ -168,9 +176,13 @@ class Result:
 
     @staticmethod
     def load(folder: str | Path) -> Result:
-        """A result from its folder; the models only if they were saved."""
+        """A result from its folder; the models only if they were saved.
+
+        A run that is on its way, or died on it, is read from its journal, as far as that goes.
+        """
         folder = Path(folder)
-        if not (folder / "summary.json").is_file():
+        on_its_way = (folder / JOURNAL).is_file()
+        if not on_its_way and not (folder / "summary.json").is_file():
             raise DataError(f"{folder}: not the folder of a run (no summary.json in it)")
         try:
             settings: dict[int, dict[str, np.ndarray]] = {}
@@ -178,12 +190,18 @@ class Result:
                 for name in archive.files:
                     seed, _, key = name.partition("/")
                     settings.setdefault(int(seed), {})[key] = archive[name]
+            config_toml = (folder / "config.toml").read_text(encoding="utf-8")
+            if on_its_way:
+                metrics, summary = _journalled(folder / JOURNAL, tomllib.loads(config_toml))
+            else:
+                metrics = pd.read_parquet(folder / "metrics.parquet")
+                summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
             result = Result(
-                pd.read_parquet(folder / "metrics.parquet"),
+                metrics,
                 pd.read_parquet(folder / "clients.parquet"),
                 settings,
-                json.loads((folder / "summary.json").read_text(encoding="utf-8")),
-                (folder / "config.toml").read_text(encoding="utf-8"),
+                summary,
+                config_toml,
                 dict(_load_models(folder / "models")),
                 dict(_load_events(folder / "events.npz")),
             )
@@ -203,6 +221,48 @@ class Result:
             raise ValueError("config.toml lacks a table")
 
 
+def ordered(rows: Sequence[Row], algorithms: Sequence[str]) -> pd.DataFrame:
+    """Rows as the table of metrics.parquet, by algorithm, seed and iteration."""
+    place = {name: number for number, name in enumerate(algorithms)}
+    return typed(sorted(rows, key=lambda row: (place[str(row["algorithm"])], row["seed"], row["iteration"])))
+
+
+def typed(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows as the table of metrics.parquet."""
+    metrics = pd.DataFrame(list(rows), columns=list(COLUMNS))
+    for name in COLUMNS[3:]:
+        kind: Any = "int64" if name in _INTEGERS else "float64" if name != "diverged" else bool
+        metrics[name] = metrics[name].astype(kind)
+    return metrics
+
+
+def progress(rows: Sequence[Row], runs: Sequence[Key]) -> int:
+    """The iteration that every run has been measured at, or is past."""
+    last = dict.fromkeys(runs, 0)
+    for row in rows:
+        name = str(row["algorithm"]), int(str(row["seed"]))
+        last[name] = max(last[name], int(str(row["iteration"])))
+    return min(last.values())
+
+
+def _journalled(path: Path, config: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Metrics and summary of a run that is on its way."""
+    found = journal.read(path)
+    metrics = ordered(found.rows, config["algorithms"])
+    if metrics.empty:
+        raise ValueError(f"{path.name} has no rows yet")
+    seeds = range(config["seed"], config["seed"] + config["seeds"])
+    done = progress(found.rows, [(name, seed) for name in config["algorithms"] for seed in seeds])
+    study = found.header["study"] | found.latest | {"iterations_done": done, "complete": False}
+    speed = study["run_iterations"] / max(study["wall_seconds"], 1e-9)
+    study = {key: value for key, value in study.items() if key != "run_iterations"}
+    targets, at_delay = config["eval"]["targets"], sorted(set(config["eval"]["at_delay"]))
+    return metrics, {
+        "study": study | {"run_iterations_per_second": speed},
+        "algorithms": summarize(metrics, targets, at_delay),
+    }
+
+
 def claim(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that cannot or must not be written, before anything is computed."""
     try:
@@ -220,16 +280,27 @@ def claim(folder: Path, *, overwrite: bool) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it, so that there is never half of it."""
+    """Write a file aside, force it onto the device and rename it, so that there is never half of it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def sync(folder: Path) -> None:
+    """Force the names in a folder onto the device: what was renamed there stays so."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def parquet(table: pd.DataFrame) -> bytes:

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
-import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
-from dspodfl._version import __version__
+from dspodfl.checkpoint import Checkpoint
 from dspodfl.config import Config, dumps
 from dspodfl.config.build import Own, Setting, build
 from dspodfl.data import Dataset, Federation
-from dspodfl.engine import Block
+from dspodfl.engine import Block, Stack
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
+from dspodfl.interrupt import Interrupt
+from dspodfl.keeper import Keeper
 from dspodfl.plan import Plan
-from dspodfl.results import Key, Result
+from dspodfl.provenance import provenance
+from dspodfl.results import Key, Result, claim, ordered, progress, typed
+from dspodfl.resume import Unfinished, complete, config_of
 from dspodfl.schedule import SCHEDULES, Events, Schedule
-from dspodfl.study import COLUMNS, Measurement, Row, Watch, choose_device, choose_precision, measure
+from dspodfl.study import Measurement, Row, Start, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
 
 _CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
-_INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
+_BLOCK = 1000
+"""Iterations whose events are drawn again at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +87,31 @@ class Simulation:
         self.precision = choose_precision(self.study.precision, self.device)[0]
         self.plan: Plan | None = None
         self._tick, self._on_plan, self._record = tick, on_plan, record_events
+        self._keeper: Keeper | None = None
+        self._start: Checkpoint | None = None
+        self._stop: Callable[[], bool] = lambda: False
         self._names: list[Key] = [(run.algorithm, run.seed) for run in self.study.runs]
         self._begin()
+
+    def keep(
+        self, keeper: Keeper, stop: Callable[[], bool], *, overwrite: bool = False, before: Unfinished | None = None
+    ) -> list[str]:
+        """Have a keeper put away where the study stands while it runs; ``stop`` is asked, often, whether to end there.
+
+        ``before`` is a run that is gone on with, whose folder the keeper has reopened; without one the keeper takes a
+        new folder. Gives what a person should know about it.
+        """
+        notes: list[str] = []
+        if before is None:
+            keeper.create(overwrite=overwrite)
+        else:
+            before.check(self.config)
+            notes = before.notes + before.elsewhere(self._provenance | {"precision": self.precision})
+            self._start = before.start
+        table = self.config.checkpoint
+        keeper.when(table.every_iterations, table.every_minutes, table.keep)
+        self._keeper, self._stop = keeper, stop
+        return notes
 
     def _begin(self) -> None:
         self._rows: list[Row] = []
@@ -94,12 +120,34 @@ class Simulation:
         self._kept: dict[int, Tensor] = {}
         self._last: Measurement | None = None
         self._seconds, self._iterations, self._of_wave = 0.0, 0, 0
+        if self._start is not None:
+            self._take_up(self._start)
+
+    def _take_up(self, start: Checkpoint) -> None:
+        """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
+        self.plan = start.plan
+        self._rows = start.metrics.to_dict("records")  # type: ignore[assignment]
+        self._accuracies, self._kept = dict(start.accuracies), dict(start.finished)
+        self._seconds, self._iterations = float(start.about["wall_seconds"]), int(start.about["run_iterations"])
+        self._of_wave = start.iteration
+        for wave, done in [(w, self.study.iterations) for w in start.plan.done] + [
+            (w, start.iteration) for w in start.plan.left[:1]
+        ]:
+            if self._record and done:
+                for block in Stack([self.study.runs[r] for r in wave]).blocks(done, _BLOCK):
+                    self._recorded_of(block, wave)
+
+    def _recorded_of(self, block: Block, wave: list[int]) -> None:
+        for n, r in enumerate(wave):
+            if block.k[0] == 0:
+                self._recorded[r] = {}
+            self._recorded[r][int(block.k[0])] = block.events(n)
 
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
         self._begin()
-        start = time.perf_counter()
-        before = 0
+        start, keeper = time.perf_counter() - self._seconds, self._keeper
+        before = len(self._start.plan.done) * self.study.iterations if self._start else 0
 
         def tick(iteration: int, runs: int) -> None:
             self._iterations += runs
@@ -113,37 +161,98 @@ class Simulation:
             if self._on_plan:
                 self._on_plan(plan)
 
-        def recorded(block: Block, wave: list[int]) -> None:
-            for n, r in enumerate(wave):
-                if block.k[0] == 0:
-                    self._recorded[r] = {}
-                self._recorded[r][int(block.k[0])] = block.events(n)
-
-        watch = Watch(tick, recorded if self._record else Watch.block, planned)
-        for found in measure(self.study, self.device, watch):
+        watch = Watch(tick, self._recorded_of if self._record else Watch.block, planned)
+        watch.reach = keeper.reach if keeper else None
+        if keeper and self._rows:
+            self._note(keeper, self._rows)
+        for found in measure(self.study, self.device, watch, self._position()):
             if self._last is not None and self._last.wave != found.wave:
                 before += self.study.iterations if self._last.iteration == self.study.iterations else 0
             self._rows += found.rows
             self._accuracies.update(zip(found.runs, found.accuracies, strict=True))
             self._last = found
             self._seconds = time.perf_counter() - start
-            yield Update(found.iteration, self.study.iterations, found.rows, found, self._names)
             if found.iteration == self.study.iterations and len(found.wave) < len(self.study.runs):
                 # The models of the next wave will take the place of these.
                 self._kept |= {r: found.models(r).cpu() for r in found.wave}
+            if keeper and found.rows:
+                self._note(keeper, found.rows)
+            if keeper and keeper.due(found.iteration, not found.rows) and not self.complete:
+                keeper.save(self.checkpoint())
+            if found.rows:
+                yield Update(found.iteration, self.study.iterations, found.rows, found, self._names)
+            if self._stop():
+                self.put_away()
+                return
+
+    def _position(self) -> Start | None:
+        if self._start is None:
+            return None
+        place = {name: r for r, name in enumerate(self._names)}
+        reached: dict[int, int] = {}
+        for row in self._rows:
+            r = place[str(row["algorithm"]), int(str(row["seed"]))]
+            reached[r] = max(reached.get(r, -1), int(str(row["iteration"])))
+        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached)
+
+    def _note(self, keeper: Keeper, rows: Sequence[Row]) -> None:
+        beside = {
+            "interrupted_at": self._of_wave,
+            "wall_seconds": self._seconds,
+            "run_iterations": self._iterations,
+        }
+        if keeper.begun:
+            keeper.note(rows, **beside)
+        else:
+            header = {"study": self._about(), "config": self.config.model_dump(mode="json"), "options": keeper.options}
+            keeper.begin(self.result(models=False), header, rows, **beside)
+
+    def put_away(self) -> None:
+        """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do."""
+        if self._keeper and not self.complete:
+            self._keeper.save(self.checkpoint())
+
+    def checkpoint(self) -> Checkpoint:
+        """Where the study stands; good until it goes on."""
+        found = self._last
+        if found is None:
+            raise InputError("checkpoint", "nothing", "made after at least one evaluation")
+        ended = found.iteration == self.study.iterations
+        about = {
+            "config": self.config.model_dump(mode="json"),
+            "runs": self._names,
+            "iterations": self.study.iterations,
+            "wall_seconds": self._seconds,
+            "run_iterations": self._iterations,
+            "options": self._keeper.options if self._keeper else {},
+            "precision": self.precision,
+            **self._provenance,
+        }
+        return Checkpoint(
+            found.plan.finished() if ended else found.plan,
+            0 if ended else found.iteration,
+            typed(self._rows),
+            (lambda: ()) if ended else found.pieces,
+            self._kept,
+            {r: own.contiguous() for r, own in self._accuracies.items() if own is not None},
+            about,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run has been measured after its last iteration."""
+        return self.measured and progress(self._rows, self._names) == self.study.iterations
 
     @property
     def measured(self) -> bool:
         """Whether there is anything to make a result of."""
         return bool(self._rows)
 
-    def result(self) -> Result:
-        """What has been measured so far."""
-        if self._last is None:
+    def result(self, *, models: bool = True) -> Result:
+        """What has been measured so far, with or without the models as they are now."""
+        if not self.measured:
             raise InputError("result", "nothing", "taken after at least one evaluation")
-        order = {name: number for number, name in enumerate(self.config.algorithms)}
-        rows = sorted(self._rows, key=lambda row: (order[str(row["algorithm"])], row["seed"], row["iteration"]))
-        metrics = typed(rows)
+        metrics = ordered(self._rows, self.config.algorithms)
         return Result(
             metrics,
             self._clients(),
@@ -153,7 +262,7 @@ class Simulation:
                 "algorithms": summarize(metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay))),
             },
             dumps(self.config.model_dump()),
-            dict(self._models()),
+            dict(self._models()) if models else {},
             dict(self._events()),
         )
 
@@ -179,11 +288,10 @@ class Simulation:
         return pd.concat(tables, ignore_index=True)
 
     def _models(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
-        assert self._last is not None
         for r, name in enumerate(self._names):
             if r in self._kept:
                 yield name, self.study.model.unflatten(self._kept[r])
-            elif r in self._last.wave:
+            elif self._last is not None and r in self._last.wave:
                 yield name, self.study.model.unflatten(self._last.models(r).detach().cpu())
 
     def _events(self) -> Iterator[tuple[Key, tuple[Events, np.ndarray]]]:
@@ -195,22 +303,19 @@ class Simulation:
 
     def _about(self) -> dict[str, Any]:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
-        last = dict.fromkeys(self._names, 0)
-        for row in self._rows:
-            name = str(row["algorithm"]), int(str(row["seed"]))
-            last[name] = max(last[name], int(str(row["iteration"])))
-        done = min(last.values())
+        done = progress(self._rows, self._names)
         return {
             "iterations": self.study.iterations,
             "iterations_done": done,
             "complete": done == self.study.iterations,
+            "interrupted_at": None if done == self.study.iterations else self._of_wave,
             "runs": len(self.study.runs),
             "parameters": self.study.model.parameters,
             "wall_seconds": self._seconds,
             "run_iterations_per_second": self._iterations / max(self._seconds, 1e-9),
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
-            **provenance(self.device),
+            **self._provenance,
             "seeds": {
                 str(s.seed): {
                     "clients": s.rates.graph.n,
@@ -221,6 +326,10 @@ class Simulation:
                 for s in self.settings
             },
         }
+
+    @cached_property
+    def _provenance(self) -> dict[str, Any]:
+        return provenance(self.device)
 
 
 def run(
@@ -233,56 +342,61 @@ def run(
     device: str = "auto",
     callbacks: Sequence[Callback] = (),
     record_events: bool = False,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    resume: str | Path | None = None,
 ) -> Result:
     """Run a study and give its result.
 
     ``model``: an nn.Module, or a function that makes one. ``data``: a `Dataset`, a `Federation`, a pair of torch
     Datasets (train, test), or arrays (x_train, y_train, x_test, y_test). ``graph``: a NetworkX graph.
     ``schedules``: algorithms of one's own, by name, run beside those that the configuration names (alone, where it
-    names none).
+    names none). ``out``: a folder that the run is kept in while it runs, and its result at the end; ``resume``: the
+    folder of such a run, which is gone on with, with everything that was given from Python given again.
 
     >>> result = run(Config(seeds=1, algorithms=["dspodfl"], train={"iterations": 20}))
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
-    simulation = Simulation(
-        config,
-        model=model,
-        data=data,
-        graph=graph,
-        schedules=schedules,
-        device=device,
-        record_events=record_events,
-    )
+    brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
+    if out is None and resume is None:
+        simulation = Simulation(config, record_events=record_events, **brought)
+        _drive(simulation, callbacks)
+        return simulation.result()
+    if out is not None and resume is not None:
+        raise InputError("out", str(out), "left out: a run that is resumed stays in its folder")
+    if resume is not None and complete(Path(resume)):
+        return Result.load(resume)
+    folder = Path(resume or out or "")
+    options = {"models": True, "record": record_events}
+    with Interrupt() as interrupt, Keeper(folder, options) as keeper:
+        before = None
+        if resume is not None:
+            keeper.reopen()
+            before = Unfinished.read(folder)
+            config = config or config_of(folder, schedules or ())
+            options["record"] = record_events or bool(before.options.get("record"))
+        else:
+            claim(folder, overwrite=overwrite)
+        simulation = Simulation(config, record_events=options["record"], **brought)
+        for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
+            warnings.warn(note, stacklevel=2)
+        with interrupt.patiently():
+            _drive(simulation, callbacks)
+            result = simulation.result()
+            keeper.finish(result, models=True)
+        if interrupt.heard and not simulation.complete:
+            raise interrupt.heard
+        return result
+
+
+def _drive(simulation: Simulation, callbacks: Sequence[Callback]) -> None:
+    """Run a study until it ends, or a callback ends it."""
     for update in simulation:
         answers = [callback(update) for callback in callbacks]
         if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
+            simulation.put_away()
             break
-    return simulation.result()
-
-
-def typed(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows as the table of metrics.parquet."""
-    metrics = pd.DataFrame(list(rows), columns=list(COLUMNS))
-    for name in COLUMNS[3:]:
-        kind: Any = "int64" if name in _INTEGERS else "float64" if name != "diverged" else bool
-        metrics[name] = metrics[name].astype(kind)
-    return metrics
-
-
-def provenance(device: torch.device) -> dict[str, Any]:
-    """Where numbers come from: device, versions, commit."""
-    names = ("torch", "numpy", "scipy", "networkx", "pandas", "pyarrow", "pydantic", "numba", "triton")
-    cuda = device.type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(device) if cuda else f"cpu ({torch.get_num_threads()} threads)",
-        "versions": {
-            "dspodfl": __version__,
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in names if _installed(name)},
-        },
-        "commit": _commit(),
-    }
 
 
 def _with_schedules(config: Config, schedules: Mapping[str, Schedule]) -> Config:
@@ -328,29 +442,3 @@ def _labels(data: Federation) -> list[list[int]]:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _commit() -> str | None:
-    """The commit of the source tree that this package runs from, if it does."""
-    here = Path(__file__).resolve().parent
-    try:
-        if _git(here, "ls-files", "--error-unmatch", Path(__file__).name) is None:
-            return None
-        return _git(here, "rev-parse", "HEAD")
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    """What git says, or None where it says no."""
-    command = ["git", "-C", str(folder), *words]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603
-    return found.stdout.strip() if found.returncode == 0 else None

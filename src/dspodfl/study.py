@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from dspodfl.engine import Block, Run, Snapshot, Stack, simulate
+from dspodfl.engine import Block, Piece, Run, Snapshot, Stack, State, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
@@ -110,19 +110,44 @@ def products(precision: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What was measured at one iteration: a row for each run looked at, and each client's accuracy behind it."""
+    """What was measured at one iteration: a row for each run looked at, and each client's accuracy behind it.
+
+    At a pause nobody is looked at, and there is no row.
+    """
 
     iteration: int
     rows: list[Row]
     accuracies: list[Tensor | None]  # a run looked at each, (clients,)
     runs: list[int]  # numbers in the study
     wave: list[int]  # numbers of all runs that advance together here
+    plan: Plan  # the wave is the first of those left
     _stack: Stack
     _snapshot: Snapshot
 
     def models(self, run: int) -> Tensor:
         """The models of a run of this wave as they are now. Shape: (clients, p)."""
         return self._snapshot.models(self._stack.rows[self.wave.index(run)])
+
+    def pieces(self) -> Iterator[Piece]:
+        """All that the runs of this wave carry, by their numbers in the study; good until the study goes on."""
+        return (replace(piece, run=self.wave[piece.run]) for piece in self._snapshot.state.pieces())
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a study is taken up again: the waves to come, and what the runs of those that had begun carry."""
+
+    plan: Plan
+    iteration: int = 0
+    pieces: Sequence[Piece] = ()  # by their numbers in the study
+    reached: Mapping[int, int] = field(default_factory=dict)
+    """Run -> the last iteration that was measured of it."""
+
+    def state(self, wave: list[int]) -> State | None:
+        """What a wave goes on from; none where it is still to begin."""
+        place = {run: n for n, run in enumerate(wave)}
+        mine = [replace(piece, run=place[piece.run]) for piece in self.pieces if piece.run in place]
+        return State(self.iteration, lambda: iter(mine)) if mine else None
 
 
 @dataclass(eq=False)
@@ -135,26 +160,33 @@ class Watch:
     """The events of each block of a wave."""
     plan: Callable[[Plan], None] = lambda plan: None
     """The plan before it begins, and again whenever it changes."""
+    reach: Callable[[int], int] | None = None
+    """How far a wave may go from an iteration before it pauses, which is a measurement of nothing."""
 
 
-def measure(study: Study, device: torch.device, watch: Watch | None = None) -> Iterator[Measurement]:
-    """Run a study, wave by wave, and yield what is measured, where it is measured.
+def measure(
+    study: Study, device: torch.device, watch: Watch | None = None, start: Start | None = None
+) -> Iterator[Measurement]:
+    """Run a study, wave by wave, and yield what is measured, where it is measured; or go on from where it stood.
 
     A wave that runs out of memory is begun anew in halves; what was measured of it is not measured again. A run that
     does not fit alone is an error that says how much it needs.
     """
     watch = watch or Watch()
     precision, dtype, compute = choose_precision(study.precision, device)
-    plan = make_plan(study.runs, study.model, study.batch_size, device, dtype)
+    plan = start.plan if start else make_plan(study.runs, study.model, study.batch_size, device, dtype)
     watch.plan(plan)
-    reached: dict[int, int] = {}
+    reached: dict[int, int] = dict(start.reached) if start else {}
     while plan.left:
         wave = plan.left[0]
         try:
-            for found in _wave(study, wave, device, precision, dtype, compute, watch):
-                if found.iteration > max(reached.get(r, -1) for r in wave):
+            state = start.state(wave) if start else None
+            for found in _wave(study, wave, device, precision, dtype, compute, watch, plan, state):
+                if not found.rows:
                     yield found
+                elif found.iteration > max(reached.get(r, -1) for r in wave):
                     reached |= dict.fromkeys(wave, found.iteration)
+                    yield found
             plan = plan.finished()
         except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
@@ -185,6 +217,8 @@ def _wave(
     dtype: torch.dtype,
     compute: torch.dtype,
     watch: Watch,
+    plan: Plan,
+    state: State | None = None,
 ) -> Iterator[Measurement]:
     runs = [study.runs[r] for r in wave]
     stack = Stack(runs)
@@ -202,16 +236,17 @@ def _wave(
             stack,
             problem,
             study.rule,
-            study.initial(runs),
+            state or study.initial(runs),
             iterations=study.iterations,
             every=study.every,
             at_delay=study.at_delay,
             tick=lambda k: watch.tick(k, len(wave)),
             on_block=lambda block: watch.block(block, wave),
+            reach=watch.reach,
         ):
             rows, accuracies = judged(study, stack, problem, snapshot)
             here = [wave[r] for r in snapshot.runs]
-            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, stack, snapshot)
+            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, stack, snapshot)
 
 
 def judged(study: Study, stack: Stack, problem: Problem, snapshot: Snapshot) -> tuple[list[Row], list[Tensor | None]]:

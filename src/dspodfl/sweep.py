@@ -19,8 +19,8 @@ from dspodfl.data import Dataset
 from dspodfl.errors import DataError, InputError
 from dspodfl.grid import Cell
 from dspodfl.plan import Plan
-from dspodfl.results import parquet, write
-from dspodfl.simulation import provenance, typed
+from dspodfl.provenance import provenance
+from dspodfl.results import ordered, parquet, write
 from dspodfl.study import COLUMNS, Row, Study, Watch, choose_device, choose_precision, measure
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
@@ -102,9 +102,7 @@ class Sweep:
                     yield cell
 
     def _finish(self, cell: Cell, rows: list[Row]) -> None:
-        order = {name: number for number, name in enumerate(cell.config.algorithms)}
-        ordered = sorted(rows, key=lambda row: (order[str(row["algorithm"])], row["seed"], row["iteration"]))
-        table = typed(ordered)
+        table = ordered(rows, cell.config.algorithms)
         self._found[cell.digest] = table
         if self.store is not None:
             path = self._path(cell)

@@ -1,6 +1,6 @@
 """Configuration: typed (`Config`), written as TOML, and built into a study."""
 
-from dspodfl.config.schema import Config
+from dspodfl.config.schema import FREE, Config
 from dspodfl.config.toml import dumps, load, template
 
-__all__ = ["Config", "dumps", "load", "template"]
+__all__ = ["FREE", "Config", "dumps", "load", "template"]

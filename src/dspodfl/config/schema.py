@@ -13,7 +13,7 @@ from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
 from dspodfl.config.rate_tables import Rates
-from dspodfl.config.tables import Count, Positive, Seed, Table, as_list, refuse
+from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.errors import ConfigError, nearest
 from dspodfl.schedule import SCHEDULES
 
@@ -69,6 +69,17 @@ class Eval(Table):
     at_delay: Annotated[list[Positive], BeforeValidator(as_list)] = []
     targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], BeforeValidator(as_list)] = [0.4, 0.6, 0.75]
 
+
+class Checkpoint(Table):
+    """When a run that writes to a folder puts away where it stands. None of it changes what is computed."""
+
+    every_iterations: Annotated[int, Field(ge=0, lt=WORD)] = 0
+    every_minutes: NonNegative = 10.0
+    keep: Count = 2
+
+
+FREE = ("checkpoint",)
+"""Tables that change nothing that is computed: a run can be gone on with under others."""
 
 ALGORITHM_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -128,6 +139,7 @@ class Config(Table):
     model: Model = Svm()
     train: Train = Train()
     eval: Eval = Eval()
+    checkpoint: Checkpoint = Checkpoint()
 
     def __init__(self, **values: Any) -> None:
         from dspodfl.config.explain import explain

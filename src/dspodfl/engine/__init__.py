@@ -4,6 +4,19 @@ from dspodfl.engine.loop import Snapshot, simulate
 from dspodfl.engine.shard import Shard
 from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Run, Stack
+from dspodfl.engine.state import Piece, State
 from dspodfl.engine.team import Alone, Team
 
-__all__ = ["Alone", "Block", "Run", "Shard", "Snapshot", "Split", "Stack", "Team", "simulate"]
+__all__ = [
+    "Alone",
+    "Block",
+    "Piece",
+    "Run",
+    "Shard",
+    "Snapshot",
+    "Split",
+    "Stack",
+    "State",
+    "Team",
+    "simulate",
+]

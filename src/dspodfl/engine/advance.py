@@ -44,6 +44,11 @@ class Advance(Protocol):
         """The models, packed. Shape: (clients, width)."""
         ...
 
+    @property
+    def state(self) -> Any:
+        """What the rule carries besides the models."""
+        ...
+
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
         ...
@@ -57,8 +62,11 @@ class Advance(Protocol):
         ...
 
 
-def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor) -> Advance:
-    """The fastest way that there is for a rule, a model and a device. ``theta`` is used up."""
+def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> Advance:
+    """The fastest way that there is for a rule, a model and a device. ``theta`` is used up.
+
+    ``state`` is what the rule carries where it is taken up again; without one, it begins.
+    """
     fp32 = problem.dtype == torch.float32
     if isinstance(rule, Simultaneous):
         outputs, batch = problem.model.outputs, problem.batch_size
@@ -69,15 +77,15 @@ def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor) -> Advance
             return Fused(stack, problem, theta)
         elif not problem.model.is_linear and fp32 and mixing.available(problem.device, problem.dtype):
             return Networks(stack, problem, theta)
-    return Stepwise(stack, problem, rule, theta)
+    return Stepwise(stack, problem, rule, theta, state)
 
 
 class Stepwise:
     """One iteration at a time, as the rule says it."""
 
-    def __init__(self, stack: Stack, problem: Problem, rule: Rule, theta: Tensor) -> None:
+    def __init__(self, stack: Stack, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> None:
         self.theta, self._rule, self._problem, self._stack = theta, rule, problem, stack
-        self._state: Any = rule.init(theta)
+        self.state: Any = rule.init(theta) if state is None else state
         self._mixer = Mixer(stack, problem.device, problem.dtype)
         self._alive: Tensor | None = None
 
@@ -93,7 +101,7 @@ class Stepwise:
         for t in range(first, last):
             x, y = self._batches[t]
             mix, gradient = partial(self._mixer.apply, t), partial(_gradient, self._problem, x, y)
-            new, self._state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self._state)
+            new, self.state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
             self.theta = new if self._alive is None else torch.where(self._alive[:, None], new, self.theta)
 
     def freeze(self, run: int) -> None:
@@ -114,6 +122,8 @@ def in_huge_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 class Compiled:
     """Linear models on the CPU: a run's models stay in a core's cache for a whole block."""
+
+    state = None
 
     def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
         self.theta, self._problem = theta.contiguous(), problem
@@ -166,6 +176,8 @@ class _OnGpu:
     ``at`` is the number of the iteration in the block, on the device: an iteration reads it, and adds one.
     """
 
+    state = None
+
     def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
         self.stack, self.problem = stack, problem
         self._models = [theta.contiguous(), torch.empty_like(theta)]
@@ -191,7 +203,6 @@ class _OnGpu:
             self._places[name][: len(values)].copy_(values)
 
     def _load(self, block: Block) -> None:
-        self._at.zero_()
         self._put("rows", self.problem.draws(block.k))
         self._put("step", block.step)
         self._put("active", block.active)
@@ -201,7 +212,8 @@ class _OnGpu:
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""
         self._frozen.append(run)
-        self._still(run)
+        if self._places:  # a run may be frozen before the first block comes
+            self._still(run)
 
     def _still(self, run: int) -> None:
         self._places["step"][:, self.stack.rows[run]] = 0
@@ -283,6 +295,7 @@ class Fused(_Mixed):
 
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block."""
+        self._at.fill_(first)
         for _ in range(first, last):
             self._iterate(None, self._work)
 
@@ -309,6 +322,7 @@ class Networks(_Mixed):
 
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block."""
+        self._at.fill_(first)
         for t in range(first, last):
             active = -(-self._counts[t] // self._grain) * self._grain
             active = min(active, self.stack.clients)

@@ -5,7 +5,7 @@ The numbers are those of `dspodfl.delay.Meter`, to the last bit: the same additi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
+class Totals:
+    """What was counted before an iteration: all that delays and counts need to go on from there.
+
+    Clients' numbers first, links' second, where there is one of each for every run.
+    """
+
+    iteration: int
+    client: Tensor  # (clients,) raw delay of each client, float64
+    link: Tensor  # (links,) raw delay of each link, float64
+    normalized: Tensor  # (runs, 2) normalized delays, float64
+    fired: Tensor  # (runs, 2) steps and link uses, int64
+
+
+@dataclass(frozen=True, eq=False)
 class Tally:
     """Cumulative counts and delays after each iteration of a block, shape (iterations, runs) each, on the device."""
 
@@ -31,32 +45,52 @@ class Tally:
     sgd_steps: Tensor
     link_uses: Tensor
     before: Tensor  # (runs,) cumulative raw total delay before the block
+    spent: Callable[[int], tuple[Tensor, Tensor]]  # raw delays of each client and link after so many iterations
 
     @property
     def total(self) -> Tensor:
         """Raw processing plus transmission."""
         return self.processing + self.transmission
 
+    def totals(self, iteration: int, t: int) -> Totals:
+        """What was counted before an iteration, the t-th after the block's first; t ≥ 1."""
+        normalized = torch.stack([self.processing_normalized[t - 1], self.transmission_normalized[t - 1]], dim=1)
+        fired = torch.stack([self.sgd_steps[t - 1], self.link_uses[t - 1]], dim=1)
+        return Totals(iteration, *self.spent(t), normalized, fired)
+
 
 class Ledger:
     """Adds up what the events of a stack cost, block by block."""
 
-    def __init__(self, runs: Sequence[Run], device: torch.device) -> None:
+    def __init__(self, runs: Sequence[Run], device: torch.device, start: Totals | None = None) -> None:
         self.runs, self.device = list(runs), device
         self._client = _Account([run.clients for run in runs], device)
         self._link = _Account([run.rates.graph.links for run in runs], device)
         self._fixed = all(run.rates.fixed and not run.wiring.topology.moving for run in runs)
         self._costs: _Costs | None = None
+        self._begun = start.iteration if start else 0
+        if start:
+            self._client.begin(start.client, start.normalized[:, 0], start.fired[:, 0])
+            self._link.begin(start.link, start.normalized[:, 1], start.fired[:, 1])
 
     def add(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tally:
         """The cumulative counts and delays after each of the iterations k."""
+        again = int(self._begun - k[0])
+        if again > 0:  # what was counted before the ledger began is not counted twice
+            v, v_hat = v.clone(), v_hat.clone()
+            v[:again], v_hat[:again] = False, False
         found = self._costs or self._at(k)
         if self._fixed:
             self._costs = found
         before = self._client.total + self._link.total
+        client, link = self._client.spent, self._link.spent
+
+        def spent(t: int) -> tuple[Tensor, Tensor]:
+            return _later(client, v[:t], found.client[:t]), _later(link, v_hat[:t], found.link[:t])
+
         processing, normalized, steps = self._client.add(v, found.client, found.client)
         transmission, transmitted, uses = self._link.add(v_hat, found.link, found.everything)
-        return Tally(processing, transmission, normalized, transmitted, steps, uses, before)
+        return Tally(processing, transmission, normalized, transmitted, steps, uses, before, spent)
 
     def _at(self, k: np.ndarray) -> _Costs:
         parts = []
@@ -94,22 +128,28 @@ class _Account:
         for r, (size, end) in enumerate(zip(sizes, np.cumsum(sizes).tolist(), strict=True)):
             place[r, :size] = np.arange(end - size, end)
         self._place = None if even else torch.from_numpy(place).to(device)
-        self._spent = torch.zeros(count, dtype=torch.float64, device=device)
+        self.spent = torch.zeros(count, dtype=torch.float64, device=device)
         self._normalized = torch.zeros(self.runs, dtype=torch.float64, device=device)
         self._fired = torch.zeros(self.runs, dtype=torch.int64, device=device)
         self.total = torch.zeros(self.runs, dtype=torch.float64, device=device)
 
+    def begin(self, spent: Tensor, normalized: Tensor, fired: Tensor) -> None:
+        """Go on from what was counted before. Shapes: (entities,), (runs,), (runs,)."""
+        device = self.spent.device
+        self.spent, self._normalized, self._fired = spent.to(device), normalized.to(device), fired.to(device)
+        self.total = self._by_run(self.spent[None])[0]
+
     def add(self, fired: Tensor, cost: Tensor, everything: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Raw and normalized delays and counts. Shapes: fired (iterations, entities) -> (iterations, runs) each."""
         spent = torch.where(fired, cost, 0.0)
-        each = running(self._spent, spent)
+        each = running(self.spent, spent)
         raw = self._by_run(each)
         top, bottom = self._by_run(spent), self._by_run(everything)
         ratio = torch.where(bottom > 0, top / torch.where(bottom > 0, bottom, 1.0), 0.0)
         normalized = running(self._normalized, ratio)
         counts = torch.cumsum(self._split(fired).sum(dim=-1), dim=0) + self._fired
         # Copies: a view of one row would keep the whole block.
-        self._spent, self._normalized = each[-1].clone(), normalized[-1].clone()
+        self.spent, self._normalized = each[-1].clone(), normalized[-1].clone()
         self._fired, self.total = counts[-1].clone(), raw[-1].clone()
         return raw, normalized, counts
 
@@ -121,6 +161,11 @@ class _Account:
 
     def _by_run(self, values: Tensor) -> Tensor:
         return in_order(self._split(values))
+
+
+def _later(spent: Tensor, fired: Tensor, cost: Tensor) -> Tensor:
+    """What entities have spent some iterations later. Shapes: (entities,), (T, entities), (T or 1, entities)."""
+    return running(spent, torch.where(fired, cost, 0.0))[-1].clone()
 
 
 def in_order(values: Tensor) -> Tensor:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from dspodfl.engine import split as splitting
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
-from dspodfl.engine.ledger import Tally
+from dspodfl.engine.ledger import Tally, Totals
 from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Stack
+from dspodfl.engine.state import Held, Piece, State, cut
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
 
@@ -50,17 +52,18 @@ class Counters:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there.
+    """The stacked models after ``iteration`` updates, and the runs that are to be evaluated there: none at a pause.
 
-    It is good until the loop goes on.
+    It is good until the loop goes on, and so is its state, from which another loop can go on.
     """
 
     iteration: int
-    packed: Tensor  # (clients, width); rows of run r are stack.rows[r]
+    packed: Tensor  # (clients, width); rows of run r are stack.rows[r], or those of the shard that is held here
     runs: list[int]
     counters: list[Counters]  # of the runs above
     diverged: list[bool]  # of the runs above
     problem: Problem
+    state: State
 
     @cached_property
     def theta(self) -> Tensor:
@@ -76,7 +79,7 @@ def simulate(
     stack: Stack,
     problem: Problem,
     rule: Rule,
-    initial: Tensor | Sequence[Tensor],
+    initial: Tensor | Sequence[Tensor] | State,
     *,
     iterations: int,
     every: int,
@@ -84,89 +87,151 @@ def simulate(
     tick: Callable[[int], None] | None = None,
     on_block: Callable[[Block], None] | None = None,
     longest: int | None = None,
+    reach: Callable[[int], int] | None = None,
     split: Split | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
     Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
     delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
-    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time.
-    With a ``split`` the problem and the models are those of the clients held here, in the order of the shard's rows.
+    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time. ``reach(k)`` says
+    how far to go from k before the loop yields, whether or not there is anything to look at there.
+
+    Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again.
+    With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
-    rows = stack.rows if split is None else split.shard.rows
-    theta = _start(rows, problem, initial)
-    advance = choose(stack, problem, rule, theta) if split is None else splitting.choose(split, problem, rule, theta)
-    diverged = [False] * len(stack.runs)
+    resumed = initial if isinstance(initial, State) else None
+    totals = resumed.totals(stack) if resumed else _nothing(stack)
+    held = Held.all(stack) if split is None else split.shard.held
+    theta = _start(held, problem, initial)
+    carried = resumed.rule(held, rule.init(theta)) if resumed else None
+    if split is None:
+        advance = choose(stack, problem, rule, theta, carried)
+    else:
+        advance = splitting.choose(split, problem, rule, theta, carried)
     everyone = list(range(len(stack.runs)))
+    with closing(_Lookout(stack, problem, advance, held, split)) as lookout:
+        for run, lost in resumed.diverged.items() if resumed else ():
+            if lost:
+                lookout.freeze(run)
+        if resumed is None:
+            yield lookout.at(0, everyone, [Counters()] * len(everyone), lambda: totals)
+        words = stack.clients * (problem.batch_size + 1) + stack.all_links
+        length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
+        for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
+            if on_block:
+                on_block(block)
+            advance.load(block if split is None else split.shard.block(block))
+            start, end = int(block.k[0]), int(block.k[-1]) + 1
+            due = _crossings(block, at_delay)
+            regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
+            reached = max(start, totals.iteration)
+            for stop in sorted({*regular, *due, end}):
+                while reached < stop:
+                    pause = min(stop, max(reached + 1, reach(reached))) if reach else stop
+                    advance.go(reached - start, pause - start)
+                    if tick:
+                        for k in range(reached, pause):
+                            tick(k + 1)
+                    reached = pause
+                    here = everyone if reached in regular else due.get(reached, [])
+                    if here or reach:
+                        counters = Counters.after(block.tally, reached - start - 1) if here else []
+                        counted = partial(block.tally.totals, reached, reached - start)
+                        yield lookout.at(reached, here, counters, counted)
 
-    def look(iteration: int, due: list[int], counters: list[Counters]) -> Snapshot:
-        _freeze(rows, advance, due, diverged, split)
-        here = [counters[r] for r in due]
-        return Snapshot(iteration, advance.theta, due, here, [diverged[r] for r in due], problem)
 
-    yield look(0, everyone, [Counters()] * len(everyone))
-    words = stack.clients * (problem.batch_size + 1) + stack.all_links
-    length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
-    for block in stack.blocks(iterations, length, problem.device, problem.dtype):
-        if on_block:
-            on_block(block)
-        advance.load(block if split is None else split.shard.block(block))
-        start, end = int(block.k[0]), int(block.k[-1]) + 1
-        due = _crossings(block, at_delay)
-        regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
-        reached = start
-        for stop in sorted({*regular, *due, end}):
-            advance.go(reached - start, stop - start)
-            if tick:
-                for k in range(reached, stop):
-                    tick(k + 1)
-            reached = stop
-            here = everyone if stop in regular else due.get(stop)
-            if here:
-                yield look(stop, here, Counters.after(block.tally, stop - start - 1))
+class _Lookout:
+    """Looks at models on their way: freezes the runs that are lost, and takes snapshots.
+
+    A snapshot outlives the loop in the hands of whoever took it; what it could be gone on from does not, or it would
+    keep the memory of models that have failed for lack of it.
+    """
+
+    def __init__(self, stack: Stack, problem: Problem, advance: Advance, held: Held, split: Split | None) -> None:
+        self._stack, self._problem, self._held, self._split = stack, problem, held, split
+        self._advance: Advance | None = advance
+        self._diverged = [False] * len(stack.runs)
+        self._iteration = 0
+
+    def freeze(self, run: int) -> None:
+        """Leave a run as it is from now on."""
+        assert self._advance is not None
+        self._diverged[run] = True
+        self._advance.freeze(run)
+
+    def at(self, iteration: int, due: list[int], counters: list[Counters], counted: Callable[[], Totals]) -> Snapshot:
+        """The snapshot of an iteration, for some runs; ``counted`` says what was counted before it."""
+        assert self._advance is not None
+        self._iteration = iteration
+        theta = self._advance.theta
+        for r in _lost(self._held, theta, due, self._split) if due else ():
+            if not self._diverged[r]:
+                self.freeze(r)
+        lost, here = [self._diverged[r] for r in due], [counters[r] for r in due]
+        state = State(iteration, lambda: self._pieces(iteration, counted()))
+        return Snapshot(iteration, theta, due, here, lost, self._problem, state)
+
+    def _pieces(self, iteration: int, totals: Totals) -> Iterator[Piece]:
+        way = self._advance
+        if way is None or iteration != self._iteration:
+            raise RuntimeError(f"the loop has gone on from iteration {iteration}, whose state was asked for")
+        unpack, parameters = self._problem.unpack, self._problem.model.parameters
+        models = partial(_unpacked, unpack, way)
+        return cut(self._stack, self._held, totals, models, parameters, way.state, self._diverged)
+
+    def close(self) -> None:
+        """Let go of the models."""
+        self._advance = None
 
 
-def _start(rows: list[slice], problem: Problem, initial: Tensor | Sequence[Tensor]) -> Tensor:
+def _unpacked(unpack: Callable[[Tensor], Tensor], way: Advance, rows: slice) -> Tensor:
+    return unpack(way.theta[rows])
+
+
+def _nothing(stack: Stack) -> Totals:
+    """What is counted before the first iteration."""
+    client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+    runs = (len(stack.runs), 2)
+    return Totals(0, client, link, torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.int64))
+
+
+def _start(held: Held, problem: Problem, initial: Tensor | Sequence[Tensor] | State) -> Tensor:
     """The packed initial models, in memory of their own."""
     if isinstance(initial, Tensor):
         return problem.pack(initial.to(problem.device, problem.dtype)).clone()
-    shape, dtype = (rows[-1].stop, problem.width), problem.dtype
+    shape, dtype = (len(held.rows), problem.width), problem.dtype
     if problem.device.type == "cpu":
         theta = in_huge_pages(shape, dtype)
     else:
         theta = torch.empty(shape, device=problem.device, dtype=dtype)
-    for here, model in zip(rows, initial, strict=True):
-        theta[here] = problem.pack(model.to(problem.device, problem.dtype)[None])
+    if isinstance(initial, State):
+        initial.theta(held, theta, problem.pack)
+        return theta
+    for rows, model in zip(held.of_run, initial, strict=True):
+        theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
     return theta
 
 
-def _freeze(
-    rows: list[slice], advance: Advance, due: list[int], diverged: list[bool], split: Split | None
-) -> None:
-    """Freeze the runs among those looked at whose parameters are no longer all finite, on any process."""
-    theta = advance.theta
-    if len(due) < len(rows):
-        finite = [_finite(theta[rows[r]]).all() for r in due]
+def _lost(held: Held, theta: Tensor, due: list[int], split: Split | None) -> list[int]:
+    """Those among the runs looked at whose parameters are no longer all finite, here or elsewhere."""
+    if len(due) < len(held.of_run):
+        finite = [_finite(theta[held.of_run[r]]).all() for r in due]
         sound = torch.stack(finite).tolist()
     else:
         every = _finite(theta)
-        sound = [True] * len(due) if bool(every.all()) else [bool(every[rows[r]].all()) for r in due]
+        sound = [True] * len(due) if bool(every.all()) else [bool(every[held.of_run[r]].all()) for r in due]
     if split is not None:
-        lost = split.team.total(torch.tensor([not fine for fine in sound], dtype=torch.float64, device=theta.device))
-        sound = [count == 0 for count in lost.tolist()]
-    for r, fine in zip(due, sound, strict=True):
-        if not diverged[r] and not fine:
-            diverged[r] = True
-            advance.freeze(r)
+        gone = torch.tensor([not fine for fine in sound], dtype=torch.float64, device=theta.device)
+        sound = [count == 0 for count in split.team.total(gone).tolist()]
+    return [r for r, fine in zip(due, sound, strict=True) if not fine]
 
 
 def _finite(theta: Tensor) -> Tensor:
     """Whether all parameters of each client are finite. Shapes: (clients, width) -> (clients,)."""
     step = max(1, _NUMBERS_AT_ONCE[theta.device.type] // theta.shape[1])
-    if not len(theta):
-        return torch.ones(0, dtype=torch.bool, device=theta.device)
     return torch.cat([torch.isfinite(theta[n : n + step]).all(dim=1) for n in range(0, len(theta), step)])
 
 

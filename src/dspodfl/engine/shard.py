@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from dspodfl.engine.stack import Block, Neighbours, Stack, slices
+from dspodfl.engine.state import Held
 from dspodfl.graph import Part
 
 
@@ -117,9 +119,16 @@ class Shard:
             lr=block.lr[:, own],
         )
 
-    def held(self, rank: int, run: int) -> np.ndarray:
+    def owned(self, rank: int, run: int) -> np.ndarray:
         """The numbers, in their run, of the clients of a run that a rank owns."""
         return np.flatnonzero(self.owner[self.stack.rows[run]] == rank)
+
+    @cached_property
+    def held(self) -> Held:
+        """What is carried here: the owned rows, and the links whose first client is owned."""
+        first = self.owner[self.stack.edges[self.link, 0]] == self.rank
+        links = [int(first[its].sum()) for its in self.links]
+        return Held(self.stack, self.own, self.link[first], self.rows, slices(links))
 
 
 def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -> Neighbours:

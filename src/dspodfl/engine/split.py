@@ -34,12 +34,15 @@ class Split:
     team: Team
 
 
-def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor) -> Advance:
-    """The fastest way that there is for a rule, a model and a device. ``theta`` is used up."""
+def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> Advance:
+    """The fastest way that there is for a rule, a model and a device. ``theta`` is used up.
+
+    ``state`` is what the rule carries where it is taken up again; without one, it begins.
+    """
     exact = problem.compute == problem.dtype and problem.device.type == "cpu"
     if isinstance(rule, Simultaneous) and problem.model.is_linear and exact and compiled.available():
         return Compiled(split, problem, theta)
-    return Stepwise(split, problem, rule, theta)
+    return Stepwise(split, problem, rule, theta, state)
 
 
 class _Rows:
@@ -85,9 +88,9 @@ def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:
 class Stepwise:
     """One iteration at a time, as the rule says it. Of the paper's own update, rows travel beside the gradients."""
 
-    def __init__(self, split: Split, problem: Problem, rule: Rule, theta: Tensor) -> None:
+    def __init__(self, split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> None:
         self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
-        self._state: Any = rule.init(theta)
+        self.state: Any = rule.init(theta) if state is None else state
         shard = split.shard
         self._exchange = Exchange(split, theta.new_empty((len(shard.halo), theta.shape[1])))
         self._both = theta.new_zeros((len(shard.own) + len(shard.halo), theta.shape[1]))
@@ -110,7 +113,7 @@ class Stepwise:
             early = self._exchange.start(t, self.theta) if isinstance(self._rule, Simultaneous) else None
             gradient: Any = partial(_gradient, self._problem, x, y)
             mix: Any = partial(self._mix, t, early)
-            new, self._state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self._state)
+            new, self.state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
             self.theta = new if self._alive is None else torch.where(self._alive[:, None], new, self.theta)
 
     def freeze(self, run: int) -> None:
@@ -151,6 +154,8 @@ class Compiled:
     come is added.
     """
 
+    state = None
+
     def __init__(self, split: Split, problem: Problem, theta: Tensor) -> None:
         self._problem, self._shard = problem, split.shard
         own, halo = len(split.shard.own), len(split.shard.halo)
@@ -165,6 +170,7 @@ class Compiled:
         self._order = compiled.order_for(theta.numpy(), inner.ptr, inner.col, torch.get_num_threads())
         self._far = np.flatnonzero(self._links.col >= own)
         self._col = self._links.col.copy()
+        self._active: np.ndarray | None = None
 
     @property
     def theta(self) -> Tensor:
@@ -248,5 +254,5 @@ class Compiled:
 
     def _still(self) -> None:
         """Rows of frozen runs still travel, since who sends them was settled before; nothing is made of them."""
-        for run in np.flatnonzero(~self._alive):
+        for run in np.flatnonzero(~self._alive) if self._active is not None else ():
             self._active[:, self._shard.links[run]] = 0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dspodfl import rng
 from dspodfl.data.dataset import Federation
-from dspodfl.engine.ledger import Ledger, Tally
+from dspodfl.engine.ledger import Ledger, Tally, Totals
 from dspodfl.graph import Part
 from dspodfl.learning_rate import LearningRate
 from dspodfl.rates import Rates
@@ -110,11 +110,16 @@ class Stack:
         length: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
+        start: Totals | None = None,
     ) -> Iterator[Block]:
-        """Consecutive blocks of at most ``length`` iterations."""
-        draw = _Draw(self, torch.device(device), dtype)
-        for start in range(0, iterations, length):
-            yield draw.block(np.arange(start, min(start + length, iterations)))
+        """Consecutive blocks of at most ``length`` iterations, from the one that holds the iteration to start at.
+
+        Blocks begin at multiples of the length wherever a run is taken up again: they are those of a run in one go.
+        """
+        draw = _Draw(self, torch.device(device), dtype, start)
+        begun = start.iteration if start else 0
+        for first in range(begun - begun % length, iterations, length):
+            yield draw.block(np.arange(first, min(first + length, iterations)))
 
 
 class _Draw:
@@ -124,9 +129,9 @@ class _Draw:
     with each block.
     """
 
-    def __init__(self, stack: Stack, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, stack: Stack, device: torch.device, dtype: torch.dtype, start: Totals | None) -> None:
         self.stack, self.device, self.dtype = stack, device, dtype
-        self.ledger = Ledger(stack.runs, device)
+        self.ledger = Ledger(stack.runs, device, start)
         runs = list(enumerate(stack.runs))
         steady = [r for r, run in runs if isinstance(run.schedule, Sporadic) and run.schedule.steady(run.rates)]
         self.moving = [r for r, run in runs if isinstance(run.schedule, Sporadic) and r not in set(steady)]

@@ -1,0 +1,306 @@
+"""Checkpoints: where a study stands, on disk, so that it goes on as if nothing had happened.
+
+    checkpoints/00000007/
+        manifest.json                    configuration, versions, plan, iteration; size and SHA-256 of every other file
+        state-000.safetensors            models, delays, the rule's state of the runs that advance, by run and client
+        wave-000-000.safetensors         final models of a wave that is finished
+        metrics.parquet                  what was measured until then
+        accuracies.safetensors           each client's accuracy when it was last looked at, by run
+
+A checkpoint is written aside, forced onto the device and renamed: at any instant the folder holds a whole one. Shards
+name the runs and clients that are in them; whoever holds clients writes theirs (`shards`), and one of them seals the
+checkpoint (`seal`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from dspodfl.engine import Piece
+from dspodfl.errors import DataError
+from dspodfl.plan import Plan
+from dspodfl.results import parquet, sync, write
+
+FOLDER, MANIFEST, METRICS = "checkpoints", "manifest.json", "metrics.parquet"
+_ACCURACIES = "accuracies.safetensors"
+FORMAT = 1
+"""What a manifest is written in; a later one is refused."""
+_NUMBERS_IN_A_SHARD = 2**26
+_ASIDE = ".aside-"
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError)
+
+Entries = dict[str, dict[str, Any]]
+"""File -> its size, its SHA-256 and, of a shard, the runs and how many of their clients are in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Where a study stands after an evaluation or a pause."""
+
+    plan: Plan
+    iteration: int
+    """Of the wave that advances, the first of those left."""
+    metrics: pd.DataFrame
+    pieces: Callable[[], Iterable[Piece]]
+    """What the runs that advance carry, by their numbers in the study."""
+    finished: Mapping[int, Tensor] = field(default_factory=dict)
+    """Run of a finished wave -> its final models, (clients, p)."""
+    accuracies: Mapping[int, Tensor] = field(default_factory=dict)
+    """Run -> each client's accuracy when it was last looked at, (clients,)."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """What else the manifest says: configuration, names of the runs, versions, seconds, options."""
+
+
+class DamagedError(DataError):
+    """A checkpoint that is not whole."""
+
+
+class Store:
+    """The checkpoints in the folder of a run; the newest few are kept."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder, self.keep = folder / FOLDER, keep
+        self._known: tuple[Path, Entries] | None = None
+
+    def save(self, made: Checkpoint) -> Path:
+        """Write a checkpoint; an error leaves those that are there as they are."""
+        aside = self.aside()
+        try:
+            entries = self._finished(aside, made)
+            entries |= shards(aside, "state", made.pieces())
+            return self.seal(aside, made, entries)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+    def aside(self) -> Path:
+        """A new folder for the files of the next checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number = max((int(path.name) for path in self.sealed()), default=0) + 1
+        path = self.folder / f"{_ASIDE}{number:08d}"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        return path
+
+    def seal(self, aside: Path, made: Checkpoint, entries: Entries) -> Path:
+        """Make a checkpoint of what lies aside: tables, manifest, one renaming; then let go of the oldest."""
+        write(aside / METRICS, parquet(made.metrics))
+        own = {str(run): values.contiguous() for run, values in made.accuracies.items()}
+        write(aside / _ACCURACIES, safetensors.torch.save(own))
+        entries = entries | {name: _entry(aside / name) for name in (METRICS, _ACCURACIES)}
+        content = {
+            "format": FORMAT,
+            "iteration": made.iteration,
+            "plan": asdict(made.plan),
+            **made.about,
+            "files": entries,
+        }
+        write(aside / MANIFEST, _signed(content))
+        sync(aside)
+        path = self.folder / aside.name.removeprefix(_ASIDE)
+        os.rename(aside, path)
+        sync(self.folder)
+        self._known = path, entries
+        self.tidy()
+        return path
+
+    def _finished(self, aside: Path, made: Checkpoint) -> Entries:
+        """The shards of finished waves: they never change, and are linked from the last checkpoint that has them."""
+        entries: Entries = {}
+        before, known = self._known or (aside, {})
+        for n, wave in enumerate(made.plan.done):
+            name = f"wave-{n:03d}"
+            same = {file: entry for file, entry in known.items() if file.startswith(f"{name}-")}
+            if same and _linked(before, aside, same):
+                entries |= same
+            else:
+                entries |= shards(aside, name, (_models(run, made.finished[run]) for run in wave))
+        return entries
+
+    def sealed(self) -> list[Path]:
+        """The checkpoints there are, the newest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+        return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+    def tidy(self, keep: int | None = None) -> None:
+        """Remove all but the newest, and what was left aside by a process that died."""
+        old = self.sealed()[self.keep if keep is None else keep :]
+        aside = self.folder.glob(f"{_ASIDE}*") if self.folder.is_dir() else ()
+        for path in (*old, *aside):
+            shutil.rmtree(path, ignore_errors=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest whole checkpoint, and a line for each newer one that is damaged; none where there is none.
+
+        Where all are damaged, or one is of a later format, that is an error.
+        """
+        lines: list[str] = []
+        for path in self.sealed():
+            try:
+                return load(path), lines
+            except DamagedError as error:
+                lines.append(str(error))
+        if lines:
+            raise DataError("\n".join([*lines, f"{self.folder}: no whole checkpoint is left"]))
+        return None, lines
+
+    def newest_iteration(self) -> tuple[int | None, list[str]]:
+        """The iteration of the newest checkpoint that has a sound manifest, and a line for each newer one."""
+        lines: list[str] = []
+        for path in self.sealed():
+            try:
+                return int(manifest(path)["iteration"]), lines
+            except DataError as error:
+                lines.append(str(error))
+        return None, lines
+
+
+def shards(folder: Path, name: str, pieces: Iterable[Piece]) -> Entries:
+    """Write pieces as ``<name>-000.safetensors``, …, none of them large; gives what the manifest says of them."""
+    entries: Entries = {}
+    number = count()
+
+    def put(tensors: dict[str, Tensor], runs: dict[str, int]) -> None:
+        path = folder / f"{name}-{next(number):03d}.safetensors"
+        write(path, safetensors.torch.save(tensors))
+        entries[path.name] = _entry(path) | {"runs": runs}
+
+    tensors: dict[str, Tensor] = {}
+    runs: dict[str, int] = {}
+    size = 0
+    for n, piece in enumerate(pieces):
+        if tensors and size + piece.clients["theta"].numel() > _NUMBERS_IN_A_SHARD:
+            put(tensors, runs)
+            tensors, runs, size = {}, {}, 0
+        tensors |= _flat(piece, n)
+        runs[str(piece.run)] = runs.get(str(piece.run), 0) + len(piece.client)
+        size += piece.clients["theta"].numel()
+    if tensors:
+        put(tensors, runs)
+    return entries
+
+
+def load(path: Path) -> Checkpoint:
+    """A checkpoint, every byte of it checked."""
+    content = manifest(path)
+    try:
+        files: Entries = content.pop("files")
+        for name, entry in files.items():
+            if not (path / name).is_file():
+                raise DamagedError(f"{path}: {name} is missing")
+            if _entry(path / name) != {key: entry[key] for key in ("bytes", "sha256")}:
+                raise DamagedError(f"{path}: {name} is not what was written (its SHA-256 differs)")
+        pieces = [piece for name, entry in files.items() if "runs" in entry for piece in _pieces(path / name)]
+        own = safetensors.torch.load((path / _ACCURACIES).read_bytes())
+        plan = content.pop("plan")
+        plan = Plan(**plan | {"done": tuple(plan["done"]), "left": tuple(plan["left"])})
+        metrics = pd.read_parquet(path / METRICS)
+        iteration = int(content.pop("iteration"))
+    except _UNREADABLE as error:
+        raise DamagedError(f"{path}: cannot be read ({error})") from error
+    _check_whole(path, pieces, files)
+    going = [piece for piece in pieces if "spent" in piece.clients]
+    ended: dict[int, list[Tensor]] = {}
+    for piece in pieces:
+        if "spent" not in piece.clients:
+            ended.setdefault(piece.run, []).append(piece.clients["theta"])
+    finished = {run: torch.cat(models) for run, models in ended.items()}
+    accuracies = {int(run): values for run, values in own.items()}
+    return Checkpoint(plan, iteration, metrics, lambda: going, finished, accuracies, content)
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    """What a manifest says, once its own checksum is found to be right."""
+    try:
+        content = json.loads((path / MANIFEST).read_bytes())
+        later = int(content["format"]) > FORMAT
+        signed = content.pop("sha256")
+    except _UNREADABLE as error:
+        raise DamagedError(f"{path}: {MANIFEST} cannot be read ({error})") from error
+    if later:
+        raise DataError(f"{path}: written by a later version of dspodfl (format {content['format']}, here {FORMAT})")
+    if signed != _digest(content):
+        raise DamagedError(f"{path}: {MANIFEST} is not what was written (its SHA-256 differs)")
+    return dict(content)
+
+
+def _check_whole(path: Path, pieces: Sequence[Piece], files: Entries) -> None:
+    """Every client that the manifest names is there, once."""
+    wanted: dict[int, int] = {}
+    for entry in files.values():
+        for run, clients in entry.get("runs", {}).items():
+            wanted[int(run)] = wanted.get(int(run), 0) + clients
+    held: dict[int, list[int]] = {}
+    for piece in pieces:
+        held.setdefault(piece.run, []).extend(piece.client.tolist())
+    for run, clients in wanted.items():
+        if sorted(held.get(run, [])) != list(range(clients)):
+            raise DamagedError(f"{path}: run {run} does not have each of its {clients} clients once")
+
+
+def _signed(content: Mapping[str, Any]) -> bytes:
+    plain = json.loads(json.dumps(content))
+    return (json.dumps(plain | {"sha256": _digest(plain)}, indent=1) + "\n").encode()
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.seek(0, io.SEEK_END), "sha256": digest}
+
+
+def _linked(before: Path, aside: Path, files: Iterable[str]) -> bool:
+    try:
+        for name in files:
+            os.link(before / name, aside / name)
+    except OSError:  # the last checkpoint is gone, or the file system has no links
+        for name in files:
+            (aside / name).unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _flat(piece: Piece, n: int) -> dict[str, Tensor]:
+    """``<run>/<n>/client``, ``…/link``, ``…/clients/theta``, …: the names of a piece's tensors in a shard."""
+    flat = {"client": piece.client, "link": piece.link}
+    for table in ("clients", "links", "whole"):
+        flat |= {f"{table}/{name}": values for name, values in getattr(piece, table).items()}
+    return {f"{piece.run}/{n}/{name}": values.contiguous() for name, values in flat.items()}
+
+
+def _pieces(path: Path) -> Iterator[Piece]:
+    made: dict[tuple[int, int], dict[str, dict[str, Tensor]]] = {}
+    for key, values in safetensors.torch.load(path.read_bytes()).items():
+        number, n, table, *name = key.split("/")
+        made.setdefault((int(number), int(n)), {}).setdefault(table, {})["/".join(name)] = values
+    for (run, _), tables in sorted(made.items()):
+        client, link = tables["client"][""], tables["link"][""]
+        yield Piece(run, client, link, *(tables.get(name, {}) for name in ("clients", "links", "whole")))
+
+
+def _models(run: int, models: Tensor) -> Piece:
+    """The final models of a run, (clients, p), as a piece."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    return Piece(run, torch.arange(len(models)), nothing, {"theta": models}, {}, {})

@@ -1,0 +1,156 @@
+"""What runs carry from one iteration to the next: models, the rule's state, and what was counted so far.
+
+Nothing random is in it, since draws are addressed. It comes in pieces, each of some clients and links of one run, so
+that whoever holds clients can put away theirs, and whoever goes on can take up any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.engine.ledger import Totals
+from dspodfl.engine.stack import Stack
+from dspodfl.errors import InputError
+
+NUMBERS_IN_A_PIECE = 2**26
+"""Parameters of a piece at most (256 MB in float32), unless one client has more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What some clients and links of one run carry, on the CPU. The first axis is that of the clients, or the links."""
+
+    run: int  # number in the stack
+    client: Tensor  # (clients,) their numbers in the run
+    link: Tensor  # (links,)
+    clients: dict[str, Tensor]  # "theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …)
+    links: dict[str, Tensor]  # "spent" (links,)
+    whole: dict[str, Tensor]  # of the run: "normalized" (2,), "fired" (2,), "diverged" ()
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """The rows and links of a stack that a process carries from iteration to iteration, run by run and in order."""
+
+    stack: Stack
+    rows: np.ndarray  # (held,) rows of the stack
+    links: np.ndarray  # (held,) links of the stack; every link is held by one process
+    of_run: list[slice]  # of the held rows
+    links_of_run: list[slice]  # of the held links
+
+    @staticmethod
+    def all(stack: Stack) -> Held:
+        """Everything."""
+        return Held(stack, np.arange(stack.clients), np.arange(stack.all_links), stack.rows, stack.links)
+
+    def place(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        """Which clients of a piece are held, by their place in it, and in which rows here."""
+        rows = self.stack.rows[piece.run].start + piece.client.numpy()
+        here = np.searchsorted(self.rows, rows)
+        found = np.flatnonzero(self.rows[np.minimum(here, len(self.rows) - 1)] == rows)
+        return torch.from_numpy(found), torch.from_numpy(here[found])
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A stack of runs after ``iteration`` updates. The pieces are good for as long as the loop stands there."""
+
+    iteration: int
+    pieces: Callable[[], Iterator[Piece]]
+
+    def theta(self, held: Held, out: Tensor, pack: Callable[[Tensor], Tensor]) -> None:
+        """Write the models that are held, packed. Shape: (held, width)."""
+        for piece in self.pieces():
+            some, rows = held.place(piece)
+            out[rows.to(out.device)] = pack(piece.clients["theta"][some].to(out.device, out.dtype))
+
+    def totals(self, stack: Stack) -> Totals:
+        """What was counted before."""
+        runs = len(stack.runs)
+        client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+        normalized, fired = torch.zeros((runs, 2), dtype=torch.float64), torch.zeros((runs, 2), dtype=torch.int64)
+        for piece in self.pieces():
+            client[stack.rows[piece.run].start + piece.client] = piece.clients["spent"]
+            link[stack.links[piece.run].start + piece.link] = piece.links["spent"]
+            normalized[piece.run], fired[piece.run] = piece.whole["normalized"], piece.whole["fired"]
+        return Totals(self.iteration, client, link, normalized, fired)
+
+    def rule(self, held: Held, template: Any) -> Any:
+        """The rule's state of the rows that are held, of the form of another one."""
+        blank = [leaf.clone() for leaf in leaves(template, len(held.rows))]
+        for piece in self.pieces():
+            some, rows = held.place(piece)
+            for n, leaf in enumerate(blank):
+                leaf[rows.to(leaf.device)] = piece.clients[f"rule.{n}"][some].to(leaf.device, leaf.dtype)
+        return _filled(template, iter(blank))
+
+    @property
+    def diverged(self) -> dict[int, bool]:
+        """Run -> whether it is frozen."""
+        return {piece.run: bool(piece.whole["diverged"]) for piece in self.pieces()}
+
+
+def cut(
+    stack: Stack,
+    held: Held,
+    totals: Totals,
+    models: Callable[[slice], Tensor],
+    parameters: int,
+    rule: Any,
+    diverged: Sequence[bool],
+) -> Iterator[Piece]:
+    """What is held of the state of a stack, in pieces; ``models`` gives those of some rows held, (rows, p)."""
+    carried = leaves(rule, len(held.rows))
+    step = max(1, NUMBERS_IN_A_PIECE // parameters)
+    for r, (rows, links) in enumerate(zip(held.of_run, held.links_of_run, strict=True)):
+        whole = {
+            "normalized": totals.normalized[r].cpu(),
+            "fired": totals.fired[r].cpu(),
+            "diverged": torch.tensor(diverged[r]),
+        }
+        for first in range(rows.start, rows.stop, step):
+            here = slice(first, min(first + step, rows.stop))
+            its = links if first == rows.start else slice(links.start, links.start)  # links go with the first clients
+            client, link = (torch.from_numpy(numbers) for numbers in (held.rows[here], held.links[its]))
+            clients = {"theta": models(here).cpu(), "spent": totals.client[client].cpu()}
+            clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
+            yield Piece(
+                r,
+                client - stack.rows[r].start,
+                link - stack.links[r].start,
+                clients,
+                {"spent": totals.link[link].cpu()},
+                whole,
+            )
+
+
+def leaves(state: Any, clients: int) -> list[Tensor]:
+    """The tensors of a rule's state: nothing, one, or tuples, lists and tables of them, each stacked by client."""
+    if state is None:
+        return []
+    if isinstance(state, Tensor) and state.ndim and len(state) == clients:
+        return [state]
+    if isinstance(state, tuple | list):
+        return [leaf for part in state for leaf in leaves(part, clients)]
+    if isinstance(state, dict):
+        return [leaf for part in state.values() for leaf in leaves(part, clients)]
+    what = f"a tensor of shape {tuple(state.shape)}" if isinstance(state, Tensor) else f"a {type(state).__name__}"
+    allowed = f"None, or tensors of {clients} rows (one a client) in tuples, lists or dictionaries"
+    raise InputError("the state of the rule", what, allowed)
+
+
+def _filled(template: Any, found: Iterator[Tensor]) -> Any:
+    if template is None:
+        return None
+    if isinstance(template, Tensor):
+        return next(found)
+    if isinstance(template, dict):
+        return {key: _filled(part, found) for key, part in template.items()}
+    parts = [_filled(part, found) for part in template]
+    return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)
