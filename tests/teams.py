@@ -9,7 +9,7 @@ class Threads:
     """One of several threads that run a study together."""
 
     def __init__(self, rank, ranks, board):
-        self.rank, self.ranks, self.sent, self._board, self._turn = rank, ranks, 0, board, 0
+        self.rank, self.ranks, self.near, self.sent, self._board, self._turn = rank, ranks, ranks, 0, board, 0
 
     def _swap(self, item):
         """What every rank brought to this turn."""

@@ -7,6 +7,7 @@ on a GPU. Nothing else in the package knows torch.distributed.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -56,7 +57,15 @@ class Group:
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         self._timeout, self._device, self.sent = timeout, device, 0
         self.rank, self.ranks = rank(), int(os.environ["WORLD_SIZE"])
+        self.near = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self._group: dist.ProcessGroup | None = None
         self._watched(lambda: dist.init_process_group(backend, timeout=timedelta(seconds=timeout)))
+
+    def patience(self, timeout: float) -> None:
+        """Wait so many seconds for the others from now on, before they count as gone; all ranks call it."""
+        if timeout != self._timeout:
+            self._timeout = timeout
+            self._group = self._watched(lambda: dist.new_group(timeout=timedelta(seconds=timeout)))
 
     def leave(self) -> None:
         """Close the connections."""
@@ -68,9 +77,9 @@ class Group:
         for other in range(self.ranks):
             outward, inward = send[other], receive[other]
             if inward is not None:
-                operations.append(dist.P2POp(dist.irecv, inward, other))
+                operations.append(dist.P2POp(dist.irecv, inward, other, self._group))
             if outward is not None:
-                operations.append(dist.P2POp(dist.isend, outward, other))
+                operations.append(dist.P2POp(dist.isend, outward, other, self._group))
                 self.sent += outward.nbytes
         if not operations:
             return lambda: None
@@ -80,7 +89,7 @@ class Group:
     def total(self, values: Tensor) -> Tensor:
         """The sum over ranks, the same bits on all of them."""
         out = values.clone()
-        self._watched(lambda: dist.all_reduce(out))
+        self._watched(lambda: dist.all_reduce(out, group=self._group))
         return out
 
     def collect(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
@@ -88,25 +97,25 @@ class Group:
         room = values.new_zeros((max(sizes), *values.shape[1:]))
         room[: len(values)] = values
         out = [torch.empty_like(room) for _ in range(self.ranks)]
-        self._watched(lambda: dist.all_gather(out, room))
+        self._watched(lambda: dist.all_gather(out, room, group=self._group))
         return [part[:size] for part, size in zip(out, sizes, strict=True)]
 
     def gather(self, item: Any) -> list[Any] | None:
         """Any picklable thing of each rank, on rank 0; None on the others."""
         found: list[Any] | None = [None] * self.ranks if self.rank == 0 else None
-        self._watched(lambda: dist.gather_object(item, found))
+        self._watched(lambda: dist.gather_object(item, found, group=self._group))
         return found
 
     def share(self, item: Any) -> Any:
         """Rank 0's thing, on all of them."""
         box = [item]
-        self._watched(lambda: dist.broadcast_object_list(box))
+        self._watched(lambda: dist.broadcast_object_list(box, group=self._group))
         return box[0]
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on some rank."""
         up = torch.tensor([int(flag)], dtype=torch.int32)
-        self._watched(lambda: dist.all_reduce(up))
+        self._watched(lambda: dist.all_reduce(up, group=self._group))
         return bool(up.item())
 
     def barrier(self) -> None:
@@ -125,14 +134,16 @@ class Group:
             ) from error
 
 
-def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0) -> int:
-    """Run ``python -m dspodfl`` with these arguments on so many ranks of this machine; the exit code of the first failed.
+def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, module: str = "dspodfl") -> int:
+    """Run a module, with these arguments, on so many ranks of this machine; gives the exit code of the first to fail.
 
-    Cores are shared out evenly, unless OMP_NUM_THREADS says otherwise.
+    Cores are shared out evenly, unless OMP_NUM_THREADS says otherwise. A signal ends all ranks as it would end one.
     """
+    from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # ranks say themselves what went wrong
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     config = LaunchConfig(
         min_nodes=1,
@@ -140,11 +151,14 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0) -> in
         nproc_per_node=ranks,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
+        run_id="dspodfl",
         max_restarts=max_restarts,
         monitor_interval=0.1,
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "dspodfl", *arguments)
+        elastic_launch(config, sys.executable)("-m", module, *arguments)
+    except SignalException as signal:
+        return 128 + int(signal.sigval)
     except ChildFailedError as failure:
         first, error = failure.get_first_failure()
         if error.exitcode < 0:

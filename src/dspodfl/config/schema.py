@@ -78,7 +78,14 @@ class Checkpoint(Table):
     keep: Count = 2
 
 
-FREE = ("checkpoint",)
+class Scale(Table):
+    """How a study is divided over several processes. None of it changes an event."""
+
+    split: Literal["auto", "runs", "clients"] = "auto"
+    timeout: Positive = 300.0
+
+
+FREE = ("checkpoint", "scale")
 """Tables that change nothing that is computed: a run can be gone on with under others."""
 
 ALGORITHM_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -140,6 +147,7 @@ class Config(Table):
     train: Train = Train()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
+    scale: Scale = Scale()
 
     def __init__(self, **values: Any) -> None:
         from dspodfl.config.explain import explain

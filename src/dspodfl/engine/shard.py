@@ -99,8 +99,8 @@ class Shard:
             _neighbours(np.concatenate([i, j]), np.concatenate([j, i]), np.tile(numbers, 2), len(own)),
             _neighbours(mine, theirs, cut, len(own)),
             _everyone(ends, own, halo),
-            _crossings(mine, owner[halo[theirs]], cut, ranks),
-            _crossings(theirs, owner[halo[theirs]], cut, ranks),
+            crossings(mine, owner[halo[theirs]], cut, ranks),
+            crossings(theirs, owner[halo[theirs]], cut, ranks),
         )
 
     @property
@@ -146,7 +146,8 @@ def _everyone(ends: np.ndarray, own: np.ndarray, halo: np.ndarray) -> Neighbours
     return Neighbours(ptr, col[order], number[order])
 
 
-def _crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -> Crossings:
+def crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -> Crossings:
+    """Rows, the ranks they cross to or from, and the links that make them cross."""
     order = np.lexsort((row, peer))
     row, peer, link = row[order], peer[order], link[order]
     first = np.flatnonzero(np.concatenate([[True], (np.diff(row) != 0) | (np.diff(peer) != 0)])[: len(row)])

@@ -33,6 +33,18 @@ class Split:
     shard: Shard
     team: Team
 
+    def assembled(self, values: Tensor, run: int) -> Tensor:
+        """What each process holds of the clients of a run, in their order; all processes ask together.
+
+        Shapes: (clients of the run owned here, ...) -> (clients of the run, ...).
+        """
+        owned = [self.shard.owned(rank, run) for rank in range(self.team.ranks)]
+        parts = self.team.collect(values, [len(numbers) for numbers in owned])
+        out = values.new_empty((self.shard.stack.runs[run].clients, *values.shape[1:]))
+        for numbers, part in zip(owned, parts, strict=True):
+            out[torch.from_numpy(numbers).to(out.device)] = part
+        return out
+
 
 def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> Advance:
     """The fastest way that there is for a rule, a model and a device. ``theta`` is used up.

@@ -19,6 +19,8 @@ class Team(Protocol):
 
     rank: int
     ranks: int
+    near: int
+    """How many of the ranks are on this machine, and share its memory."""
     sent: int
     """Bytes of models handed to the transport so far."""
 
@@ -54,7 +56,7 @@ class Team(Protocol):
 class Alone:
     """A team of one."""
 
-    rank, ranks, sent = 0, 1, 0
+    rank, ranks, near, sent = 0, 1, 1, 0
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
         """There is nobody to send to."""
