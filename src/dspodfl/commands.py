@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
+from dspodfl.interrupt import Interrupt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,7 +185,7 @@ def _carry_out(
         _err.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
     started = time.monotonic()
     try:
-        with meter:
+        with Interrupt(), meter:
             meter.cells(len(run.finished))
             for _ in run:
                 meter.cells(len(run.finished))
@@ -193,7 +194,7 @@ def _carry_out(
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
         _err.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(getattr(error, "code", 130)) from None
     about = run.about() | {"wall_seconds": time.monotonic() - started, "quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about)
     try:

@@ -59,10 +59,9 @@ class Journal:
 
     def append(self, rows: Sequence[Row], **beside: Any) -> None:
         """Rows of one evaluation."""
-        line = _line({"rows": list(rows), **beside})
-        written = self._file.write(line)
-        if written != len(line):
-            raise OSError(28, "No space left on device")
+        line = memoryview(_line({"rows": list(rows), **beside}))
+        while line:  # a disk that is nearly full takes a part, and refuses the rest
+            line = line[self._file.write(line) :]
         if self.clock() - self._synced > _SYNC_SECONDS:
             os.fsync(self._file.fileno())
             self._synced = self.clock()

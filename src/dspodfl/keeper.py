@@ -35,6 +35,7 @@ class Keeper:
         self._made: list[Path] = []
         self._begun = self._reopened = False
         self._saved, self._since, self._stride = clock(), clock(), 1
+        self._place: tuple[int, int] | None = None  # finished waves and iteration of the last checkpoint
 
     def when(self, every_iterations: int, every_minutes: float, keep: int) -> None:
         """When a checkpoint is due (0: never for that reason), and how many are kept."""
@@ -143,20 +144,18 @@ class Keeper:
         return by_count or 0 < self._every_minutes * 60 <= now - self._saved
 
     def save(self, made: Checkpoint) -> None:
-        """Write a checkpoint; where that fails, the last one stays as it is, and the run ends."""
+        """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the run ends."""
+        place = len(made.plan.done), made.iteration
+        if place == self._place:
+            return
         try:
             self.store.save(made)
         except OSError as error:
             self._fail("a checkpoint", error)
-        self._saved = self._clock()
+        self._saved, self._place = self._clock(), place
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
-        before = self.store.sealed()
-        how = (
-            f"go on from the last checkpoint with: dspodfl run --resume {self.folder}"
-            if before
-            else "there is none yet"
-        )
+        how = "the last checkpoint is as it was" if self.store.sealed() else "there is no checkpoint yet"
         raise DataError(f"{self.folder}: {what} could not be written ({error}); {how}") from error
 
     def finish(self, result: Result, *, models: bool) -> None:

@@ -12,20 +12,20 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import pandas as pd
 from torch import Tensor
 
+from dspodfl import roster
 from dspodfl.checkpoint import Checkpoint
 from dspodfl.config import Config, dumps
-from dspodfl.config.build import Own, Setting, build
+from dspodfl.config.build import Own, build
 from dspodfl.data import Dataset, Federation
-from dspodfl.engine import Block, Stack
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.keeper import Keeper
 from dspodfl.plan import Plan
 from dspodfl.provenance import provenance
+from dspodfl.recorder import Recorder
 from dspodfl.results import Key, Result, claim, ordered, progress, typed
 from dspodfl.resume import Unfinished, complete, config_of
 from dspodfl.schedule import SCHEDULES, Events, Schedule
@@ -33,8 +33,6 @@ from dspodfl.study import Measurement, Row, Start, Watch, choose_device, choose_
 from dspodfl.summary import summarize
 
 _CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
-_BLOCK = 1000
-"""Iterations whose events are drawn again at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,7 @@ class Simulation:
     def _begin(self) -> None:
         self._rows: list[Row] = []
         self._accuracies: dict[int, Tensor | None] = {}
-        self._recorded: dict[int, dict[int, Events]] = {}
+        self._recorder = Recorder()
         self._kept: dict[int, Tensor] = {}
         self._last: Measurement | None = None
         self._seconds, self._iterations, self._of_wave = 0.0, 0, 0
@@ -130,18 +128,11 @@ class Simulation:
         self._accuracies, self._kept = dict(start.accuracies), dict(start.finished)
         self._seconds, self._iterations = float(start.about["wall_seconds"]), int(start.about["run_iterations"])
         self._of_wave = start.iteration
-        for wave, done in [(w, self.study.iterations) for w in start.plan.done] + [
-            (w, start.iteration) for w in start.plan.left[:1]
-        ]:
-            if self._record and done:
-                for block in Stack([self.study.runs[r] for r in wave]).blocks(done, _BLOCK):
-                    self._recorded_of(block, wave)
-
-    def _recorded_of(self, block: Block, wave: list[int]) -> None:
-        for n, r in enumerate(wave):
-            if block.k[0] == 0:
-                self._recorded[r] = {}
-            self._recorded[r][int(block.k[0])] = block.events(n)
+        if self._record:
+            for wave in start.plan.done:
+                self._recorder.redraw(self.study.runs, wave, self.study.iterations)
+            for wave in start.plan.left[:1]:
+                self._recorder.redraw(self.study.runs, wave, start.iteration)
 
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
@@ -161,8 +152,8 @@ class Simulation:
             if self._on_plan:
                 self._on_plan(plan)
 
-        watch = Watch(tick, self._recorded_of if self._record else Watch.block, planned)
-        watch.reach = keeper.reach if keeper else None
+        block = self._recorder.add if self._record else Watch.block
+        watch = Watch(tick, block, planned, keeper.reach if keeper else None)
         if keeper and self._rows:
             self._note(keeper, self._rows)
         for found in measure(self.study, self.device, watch, self._position()):
@@ -255,8 +246,8 @@ class Simulation:
         metrics = ordered(self._rows, self.config.algorithms)
         return Result(
             metrics,
-            self._clients(),
-            {setting.seed: _arrays(setting) for setting in self.settings},
+            roster.clients(self.study.runs, self._accuracies),
+            {setting.seed: roster.setting(setting) for setting in self.settings},
             {
                 "study": self._about(),
                 "algorithms": summarize(metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay))),
@@ -266,27 +257,6 @@ class Simulation:
             dict(self._events()),
         )
 
-    def _clients(self) -> pd.DataFrame:
-        tables = []
-        for r, run in enumerate(self.study.runs):
-            graph, own = run.rates.graph, self._accuracies.get(r)
-            tables.append(
-                pd.DataFrame(
-                    {
-                        "algorithm": run.algorithm,
-                        "seed": run.seed,
-                        "client": np.arange(run.clients),
-                        "name": [graph.label(i) for i in range(run.clients)],
-                        "degree": graph.degree,
-                        "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
-                        "samples": run.data.sizes,
-                        "labels": _labels(run.data),
-                        "final_accuracy": np.nan if own is None else own.numpy(),
-                    }
-                )
-            )
-        return pd.concat(tables, ignore_index=True)
-
     def _models(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
         for r, name in enumerate(self._names):
             if r in self._kept:
@@ -295,11 +265,9 @@ class Simulation:
                 yield name, self.study.model.unflatten(self._last.models(r).detach().cpu())
 
     def _events(self) -> Iterator[tuple[Key, tuple[Events, np.ndarray]]]:
-        for r, blocks in sorted(self._recorded.items()):
+        for r in self._recorder.runs:
             done = self.study.iterations if r in self._kept else self._of_wave
-            v = np.concatenate([blocks[k].v for k in sorted(blocks)])[:done]
-            v_hat = np.concatenate([blocks[k].v_hat for k in sorted(blocks)])[:done]
-            yield self._names[r], (Events(v, v_hat), self.study.runs[r].rates.graph.edges)
+            yield self._names[r], (self._recorder.events(r, done), self.study.runs[r].rates.graph.edges)
 
     def _about(self) -> dict[str, Any]:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
@@ -417,27 +385,6 @@ def _own_data(data: Any) -> Dataset | Federation | None:
     raise InputError(
         "data", type(data).__name__, "a Dataset, a Federation, (train, test) or (x_train, y_train, x_test, y_test)"
     )
-
-
-def _arrays(setting: Setting) -> dict[str, np.ndarray]:
-    """What setting.npz holds of a seed; rates are those of the first iteration."""
-    graph, start = setting.rates.graph, np.zeros(1, dtype=np.int64)
-    out = {"edges": graph.edges, "d": setting.rates.sgd(start)[0], "b": setting.rates.link(start)[0]}
-    if graph.positions is not None:
-        out["positions"] = graph.positions
-    if graph.labels is not None:
-        out["labels"] = np.array(graph.labels)
-    return out
-
-
-def _labels(data: Federation) -> list[list[int]]:
-    """The labels that each client holds, in order; none in a regression."""
-    if data.dataset.classes is None:
-        return [[] for _ in data.shards]
-    client = np.repeat(np.arange(data.clients), data.sizes)
-    held = np.zeros((data.clients, data.dataset.classes), dtype=bool)
-    held[client, data.dataset.y_train[np.concatenate(data.shards)]] = True
-    return [np.flatnonzero(row).tolist() for row in held]
 
 
 def _plain(value: Any) -> Any:

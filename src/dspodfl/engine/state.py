@@ -109,24 +109,20 @@ def cut(
     carried = leaves(rule, len(held.rows))
     step = max(1, NUMBERS_IN_A_PIECE // parameters)
     for r, (rows, links) in enumerate(zip(held.of_run, held.links_of_run, strict=True)):
-        whole = {
-            "normalized": totals.normalized[r].cpu(),
-            "fired": totals.fired[r].cpu(),
-            "diverged": torch.tensor(diverged[r]),
-        }
         for first in range(rows.start, rows.stop, step):
             here = slice(first, min(first + step, rows.stop))
             its = links if first == rows.start else slice(links.start, links.start)  # links go with the first clients
             client, link = (torch.from_numpy(numbers) for numbers in (held.rows[here], held.links[its]))
-            clients = {"theta": models(here).cpu(), "spent": totals.client[client].cpu()}
+            clients = {"theta": models(here).cpu(), "spent": totals.client[client.to(totals.client.device)].cpu()}
             clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
+            whole = {"normalized": totals.normalized[r].cpu(), "fired": totals.fired[r].cpu()}
             yield Piece(
                 r,
                 client - stack.rows[r].start,
                 link - stack.links[r].start,
                 clients,
-                {"spent": totals.link[link].cpu()},
-                whole,
+                {"spent": totals.link[link.to(totals.link.device)].cpu()},
+                {name: values.clone() for name, values in whole.items()} | {"diverged": torch.tensor(diverged[r])},
             )
 
 
