@@ -57,6 +57,9 @@ class Threads:
     def barrier(self):
         self._swap(None)
 
+    def patience(self, timeout):
+        pass
+
 
 def together(ranks, work):
     """What ``work(team)`` gives on each rank."""

@@ -18,7 +18,7 @@ from rich.text import Text
 from dspodfl._version import __version__
 from dspodfl.commands import register
 from dspodfl.display import ERR, OUT, Meter, how_to_resume, print_complete, print_places, print_result, print_unfinished
-from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
+from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
@@ -75,6 +75,16 @@ def run(
             metavar="DIR", help="Go on with the run in DIR, which was interrupted or died, as it was asked for."
         ),
     ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=int),
+    ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=int
+        ),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
 ) -> None:
@@ -83,31 +93,55 @@ def run(
     Ctrl-C and SIGTERM put away where it stands, and write what was measured (exit codes 130 and 143); a run that was
     interrupted, or died, is gone on with by --resume.
     """
-    show = not (quiet or as_json)
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
+    how = {"changes": changes or [], "algorithms": names, "seeds": seeds}
+    if ranks is not None or max_restarts:
+        flags = {"overwrite": overwrite, "save-models": save_models, "record-events": record_events}
+        flags |= {"json": as_json, "quiet": quiet}
+        raise typer.Exit(_on_ranks(ranks, max_restarts, config, how, device, out, resume, flags))
+    from dspodfl import distributed
     from dspodfl.interrupt import Interrupt, Interrupted
 
+    first = distributed.rank() == 0
+    show = first and not (quiet or as_json)
     with ExitStack() as ends:
         interrupt = ends.enter_context(Interrupt())
         try:
             from dspodfl.results import Result
-            from dspodfl.resume import complete
+            from dspodfl.resume import begun, complete
+            from dspodfl.scale import agreed
             from dspodfl.simulation import Simulation
 
+            team, device = distributed.join(device)
+            if resume is None and out is not None and distributed.restarts():
+                # What stands there is what this very run left when one of its processes died.
+                resume, out, overwrite = (out, None, False) if begun(out) else (None, out, True)
             if resume is not None and complete(resume):
-                print_complete(Result.load(resume), resume, show, as_json)
+                if first:
+                    print_complete(Result.load(resume), resume, show, as_json)
                 return
             options = {"models": save_models, "record": record_events, "beside": ""}
-            how = {"changes": changes or [], "algorithms": names, "seeds": seeds}
             if resume is None:
-                settled, keeper, before = _new(config, how, out, overwrite, options, ends)
+                settled, keeper, before = agreed(team, lambda: _new(config, how, out, overwrite, options, ends, first))
             else:
-                settled, keeper, before = _unfinished(config, how, resume, out is not None or overwrite, options, ends)
-            folder, record = keeper.folder, bool(options["record"])
+                there, elsewhere = resume, out is not None or overwrite
+                settled, keeper, before = agreed(
+                    team, lambda: _unfinished(config, how, there, elsewhere, options, ends, first)
+                )
+            team.patience(settled.scale.timeout)
+            folder, record = team.share(keeper and keeper.folder), bool(options["record"])
             meter = Meter(settled.train.iterations, show)
-            simulation = Simulation(settled, device=device, record_events=record, tick=meter.tick, on_plan=meter.plan)
+            simulation = Simulation(
+                settled,
+                device=device,
+                record_events=record and first,
+                tick=meter.tick,
+                on_plan=meter.plan if first else None,
+                team=team,
+            )
             for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
-                ERR.print(Text(note), soft_wrap=True)
+                if first:
+                    ERR.print(Text(note), soft_wrap=True)
         except Interrupted as error:
             what = "nothing was written" if resume is None else "its folder is as it was"
             raise _interrupted(error, f"before anything was measured; {what}") from None
@@ -123,10 +157,15 @@ def run(
                         raise
                     too_large = error
                 doing = f"while writing {folder}; {how_to_resume(folder)}"
-                result = simulation.result()
-                keeper.finish(result, models=bool(options["models"]))
+                result = simulation.result(models=bool(options["models"]))
+                if keeper:
+                    keeper.finish(result, models=bool(options["models"]))
         except KeyboardInterrupt as error:
             raise _interrupted(error, doing) from None
+        except LostRankError as error:
+            raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
+    if not first:
+        raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
     if as_json:
         typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
     elif show:
@@ -134,7 +173,7 @@ def run(
         print_places(folder)
     if too_large:
         raise OutOfMemoryError(f"{too_large}; what was measured until then is in {folder}")
-    if interrupt.heard and not simulation.complete:
+    if simulation.stopped and not simulation.complete:
         where = f"after iteration {result.summary['study']['interrupted_at']:,}"
         raise _interrupted(
             interrupt.heard, f"{where}; what was measured so far is in {folder}; {how_to_resume(folder)}"
@@ -148,14 +187,17 @@ def _new(
     overwrite: bool,
     options: dict[str, Any],
     ends: ExitStack,
-) -> tuple[Config, Keeper, None]:
-    """The configuration and the keeper of a new run."""
+    first: bool,
+) -> tuple[Config, Keeper | None, None]:
+    """The configuration and, on the first rank, the keeper of a new run."""
     from dspodfl.config import load
     from dspodfl.keeper import Keeper
     from dspodfl.results import claim
 
     _importable(config)
     settled = load(config, **how)
+    if not first:
+        return settled, None, None
     folder = out or _default_folder(config, settled)
     claim(folder, overwrite=overwrite)
     options["beside"] = str((config or Path()).resolve().parent)
@@ -163,9 +205,15 @@ def _new(
 
 
 def _unfinished(
-    config: Path | None, how: dict[str, Any], folder: Path, elsewhere: bool, options: dict[str, Any], ends: ExitStack
-) -> tuple[Config, Keeper, Unfinished]:
-    """The configuration and the keeper of a run that is gone on with, as it was asked for."""
+    config: Path | None,
+    how: dict[str, Any],
+    folder: Path,
+    elsewhere: bool,
+    options: dict[str, Any],
+    ends: ExitStack,
+    first: bool,
+) -> tuple[Config, Keeper | None, Unfinished]:
+    """The configuration and, on the first rank, the keeper of a run that is gone on with, as it was asked for."""
     from dspodfl.config import load
     from dspodfl.keeper import Keeper
     from dspodfl.resume import CONFIG, Unfinished
@@ -173,13 +221,54 @@ def _unfinished(
     if elsewhere:
         allowed = "given without --out and --overwrite: a run that is gone on with stays in its folder"
         raise InputError("--resume", str(folder), allowed)
-    keeper = ends.enter_context(Keeper(folder, options))
-    keeper.reopen()
+    keeper = ends.enter_context(Keeper(folder, options)) if first else None
+    if keeper:
+        keeper.reopen()
     before = Unfinished.read(folder)
     options |= {key: value for key, value in before.options.items() if value}
     _importable(config)
     _importable(Path(options["beside"]) / CONFIG)
     return load(config or folder / CONFIG, **how), keeper, before
+
+
+def _on_ranks(
+    ranks: int | None,
+    max_restarts: int,
+    config: Path | None,
+    how: dict[str, Any],
+    device: str,
+    out: Path | None,
+    resume: Path | None,
+    flags: dict[str, bool],
+) -> int:
+    """Launch the same command on several processes of this machine, once it is known that it can be run."""
+    from dspodfl import distributed
+    from dspodfl.config import load
+    from dspodfl.results import claim
+
+    if distributed.launched():
+        raise InputError("ranks", ranks, "left out: a launcher has started this process as one of several already")
+    if ranks is None or ranks < 1:
+        also = " where --max-restarts is given" if ranks is None else ""
+        raise InputError("ranks", ranks, f"an integer of at least 1{also}")
+    if max_restarts < 0:
+        raise InputError("max-restarts", max_restarts, "0 or more")
+    if resume is None:
+        settled = load(config, **how)
+        out = out or _default_folder(config, settled)
+        claim(out, overwrite=flags["overwrite"])
+    elif out is not None:
+        raise InputError("--resume", str(resume), "given without --out: a run that is gone on with stays in its folder")
+    words = ["run", *([str(config)] if config else []), "--device", device]
+    words += [word for change in how["changes"] for word in ("--set", change)]
+    words += ["--algorithms", ",".join(how["algorithms"])] if how["algorithms"] is not None else []
+    words += ["--seeds", str(how["seeds"])] if how["seeds"] is not None else []
+    words += ["--out", str(out)] if resume is None else ["--resume", str(resume)]
+    words += [f"--{name}" for name, wanted in flags.items() if wanted]
+    try:
+        return distributed.launch(ranks, words, max_restarts=max_restarts)
+    except LostRankError as error:
+        raise LostRankError(f"{error}; {how_to_resume(resume or out or Path())}") from None
 
 
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
@@ -255,14 +344,28 @@ def main() -> None:
     try:
         app()
     except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
-        for line in str(error).splitlines():
-            ERR.print(Text(f"error: {line}"), soft_wrap=True)
+        _say(error)
         sys.exit(2)
+    except LostRankError as error:
+        _say(error)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _say(error: Exception) -> None:
+    """An error, once: of several ranks the first says what all know, and whoever launched them that one is gone."""
+    rank = os.environ.get("RANK", "0")
+    if rank != "0" and getattr(error, "agreed", False):
+        return
+    if isinstance(error, LostRankError) and {"RANK", "DSPODFL_LAUNCHED"} <= os.environ.keys():
+        return
+    where = f"rank {rank}: " if rank != "0" and not isinstance(error, LostRankError) else ""
+    for line in str(error).splitlines():
+        ERR.print(Text(f"error: {where}{line}"), soft_wrap=True)
 
 
 def _importable(config: Path | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -18,8 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dspodfl.engine import Alone, Team
 from dspodfl.engine.team import Wait
 from dspodfl.errors import InputError, LostRankError
+from dspodfl.study import choose_device
 
 T = TypeVar("T")
 
@@ -48,6 +51,14 @@ def own_device(name: str) -> str:
         raise InputError("ranks", local + 1, f"at most one for each of the {count} GPUs of a machine (or --device cpu)")
     torch.cuda.set_device(local)
     return f"cuda:{local}"
+
+
+def join(name: str, timeout: float = 300.0) -> tuple[Team, str]:
+    """The team that this process was launched into, or itself alone; and its device."""
+    if not launched():
+        return Alone(), name
+    device = own_device(name)
+    return Group(choose_device(device), timeout), device
 
 
 class Group:
@@ -144,6 +155,7 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, modul
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # ranks say themselves what went wrong
+    os.environ["DSPODFL_LAUNCHED"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     config = LaunchConfig(
         min_nodes=1,
@@ -157,11 +169,13 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, modul
     )
     try:
         elastic_launch(config, sys.executable)("-m", module, *arguments)
-    except SignalException as signal:
-        return 128 + int(signal.sigval)
+    except SignalException as came:
+        return 128 + int(came.sigval)
     except ChildFailedError as failure:
-        first, error = failure.get_first_failure()
-        if error.exitcode < 0:
-            raise LostRankError(f"rank {first} was killed ({error.signal_name()}); the others were stopped") from None
-        return int(error.exitcode)
+        for number, one in failure.failures.items():
+            if one.exitcode < 0 and -one.exitcode != signal.SIGTERM:  # which is how the launcher ends the others
+                name = signal.Signals(-one.exitcode).name
+                raise LostRankError(f"rank {number} was killed ({name}), and the others were stopped") from None
+        said = [one.exitcode for one in failure.failures.values() if one.exitcode > 0]
+        return int(said[0]) if said else 128 + signal.SIGTERM
     return 0

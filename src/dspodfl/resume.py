@@ -67,6 +67,11 @@ class Unfinished:
         return [line.format("; ".join(other))] if other else []
 
 
+def begun(folder: Path) -> bool:
+    """Whether a folder holds anything of a run."""
+    return (folder / JOURNAL).exists() or (folder / SUMMARY).exists()
+
+
 def complete(folder: Path) -> bool:
     """Whether a folder holds a run with nothing left to do."""
     try:

@@ -74,26 +74,30 @@ class Division:
         return about
 
 
-def divide(wanted: str, runs: Sequence[Run], team: Team, free: int | None = None) -> Division:
-    """Runs where there are at least as many as ranks, else the clients of each; or as ``wanted`` says.
-
-    ``free`` is the memory that this rank may take, in bytes.
-    """
-    if team.ranks == 1:
-        return Division.alone(runs)
-    count, ranks = len(runs), team.ranks
+def choose_split(wanted: str, runs: Sequence[Run], ranks: int) -> tuple[str, str]:
+    """Runs where there are at least as many as ranks, else the clients of each, or as ``wanted`` says; and why."""
+    count = len(runs)
     kind, why = wanted, "scale.split"
     if wanted == "auto":
         kind = "runs" if count >= ranks else "clients"
         why = f"{count} run{'s' * (count != 1)} for {ranks} ranks"
+    if kind == "runs" and count < ranks:
+        raise InputError("scale.split", "runs", f"'clients': there are {count} runs for {ranks} ranks")
+    few = min(run.clients for run in runs)
+    if kind == "clients" and few < ranks:
+        raise InputError("ranks", ranks, f"at most {few}, the number of clients of a run that is split")
+    return kind, why
+
+
+def divide(wanted: str, runs: Sequence[Run], team: Team, free: int | None = None) -> Division:
+    """Divide a study over a team; ``free`` is the memory that this rank may take, in bytes."""
+    if team.ranks == 1:
+        return Division.alone(runs)
+    ranks = team.ranks
+    kind, why = agreed(team, lambda: choose_split(wanted, runs, ranks))
     memory = int(team.total(torch.tensor(float(free or 0), dtype=torch.float64)))
     if kind == "runs":
-        if count < ranks:
-            raise InputError("scale.split", "runs", f"'clients': there are {count} runs for {ranks} ranks")
         return Division(team, kind, why, deal([work(run) for run in runs], ranks), [], memory)
-    few = min(run.clients for run in runs)
-    if few < ranks:
-        raise InputError("ranks", ranks, f"at most {few}, the number of clients of a run that is split")
     owners: dict[int, np.ndarray] = {}
     for run in runs:
         if id(run.rates) not in owners and team.rank == 0:
@@ -136,11 +140,11 @@ def agreed(team: Team, step: Callable[[], T]) -> T:
     except (InputError, ConfigError, DataError, OutOfMemoryError, OSError) as error:
         failure = error
     said = team.share(team.gather(None if failure is None else str(failure)))
-    if failure is not None:
-        raise failure
     for rank, line in enumerate(said):
         if line is not None:
-            raise DataError(f"rank {rank}: {line}")
+            failure = failure or DataError(f"rank {rank}: {line}")
+            failure.agreed = True  # type: ignore[attr-defined]  # all ranks know: one of them says it
+            raise failure
     return done
 
 

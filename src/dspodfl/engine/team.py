@@ -52,6 +52,10 @@ class Team(Protocol):
         """Until all ranks are here."""
         ...
 
+    def patience(self, timeout: float) -> None:
+        """Wait so many seconds for the others from now on, before they count as gone."""
+        ...
+
 
 class Alone:
     """A team of one."""
@@ -84,3 +88,6 @@ class Alone:
 
     def barrier(self) -> None:
         """Everybody is here."""
+
+    def patience(self, timeout: float) -> None:
+        """There is nobody to wait for."""
