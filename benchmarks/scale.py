@@ -111,12 +111,11 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
     }
     everyone = [mine] if team is None else team.gather(mine)
     if team is not None:
-        team.barrier()
         team.leave()
     if everyone is None:
         return None
     row = 4 * model.parameters
-    guess = expected_rows(run, owner, iterations)
+    guess = expected_rows(run, owner, 0, iterations)
     assert guess is not None
     return {
         "clients": clients,

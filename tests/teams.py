@@ -60,6 +60,9 @@ class Threads:
     def patience(self, timeout):
         pass
 
+    def leave(self):
+        pass
+
 
 def together(ranks, work):
     """What ``work(team)`` gives on each rank."""

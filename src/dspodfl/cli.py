@@ -160,6 +160,7 @@ def run(
                 result = simulation.result(models=bool(options["models"]))
                 if keeper:
                     keeper.finish(result, models=bool(options["models"]))
+                team.leave()
         except KeyboardInterrupt as error:
             raise _interrupted(error, doing) from None
         except LostRankError as error:
@@ -245,6 +246,7 @@ def _on_ranks(
     from dspodfl import distributed
     from dspodfl.config import load
     from dspodfl.results import claim
+    from dspodfl.resume import begun
 
     if distributed.launched():
         raise InputError("ranks", ranks, "left out: a launcher has started this process as one of several already")
@@ -268,7 +270,8 @@ def _on_ranks(
     try:
         return distributed.launch(ranks, words, max_restarts=max_restarts)
     except LostRankError as error:
-        raise LostRankError(f"{error}; {how_to_resume(resume or out or Path())}") from None
+        where = resume or out or Path()
+        raise LostRankError(f"{error}; {how_to_resume(where)}" if begun(where) else str(error)) from None
 
 
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
@@ -343,17 +346,28 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
     try:
         app()
+    except SystemExit as ending:
+        _end(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
     except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
         _say(error)
-        sys.exit(2)
+        _end(2)
     except LostRankError as error:
         _say(error)
-        sys.exit(1)
+        _end(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        _end(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _end(code: int) -> None:
+    """Exit; a rank that fails does so at once, since what it shares with the others may wait for them, or abort."""
+    if code and "RANK" in os.environ:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _say(error: Exception) -> None:

@@ -79,7 +79,8 @@ class Group:
             self._group = self._watched(lambda: dist.new_group(timeout=timedelta(seconds=timeout)))
 
     def leave(self) -> None:
-        """Close the connections."""
+        """Close the connections, once all ranks are done with them."""
+        self.barrier()
         dist.destroy_process_group()
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:

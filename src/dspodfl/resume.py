@@ -58,7 +58,7 @@ class Unfinished:
         if self.start is None:
             return []
         was, is_ = (
-            {"device": a["device"].split(" (")[0], "precision": a["precision"]}
+            {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
             | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
             for a in (self.start.about, about)
         )

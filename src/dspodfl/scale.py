@@ -158,8 +158,10 @@ def work(run: Run) -> float:
     return steps + _MIXING * run.clients
 
 
-def expected_rows(run: Run, owner: np.ndarray, iterations: int, block: int = 64) -> float | None:
-    """How many rows cross between ranks in so many iterations, from the rates alone; None for a schedule of one's own.
+def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int = 64) -> float | None:
+    """How many rows cross between ranks at iterations first … last − 1, from the rates alone.
+
+    None for a schedule of one's own, whose chances are not known.
 
     A row i crosses to rank q with the chance that one of its links to clients of q fires: Σ_k Σ_(i,q) 1 − Π (1 − p).
     """
@@ -172,11 +174,11 @@ def expected_rows(run: Run, owner: np.ndarray, iterations: int, block: int = 64)
     pairs = crossings(i[cutting], owner[j[cutting]], link[cutting], int(owner.max()) + 1)
     steady = run.schedule.steady(run.rates) and run.wiring.steady
     total = 0.0
-    for start in range(0, 1 if steady else iterations, block):
-        k = np.arange(start, 1 if steady else min(start + block, iterations))
+    for start in range(first, first + 1 if steady else last, block):
+        k = np.arange(start, start + 1 if steady else min(start + block, last))
         p = run.schedule.probabilities(k, run.rates)[1]
         p = 1.0 - (1.0 - p) ** 2 if run.rates.two_sided else p
         present = run.wiring.at(k)[0]
         p = np.broadcast_to(p if present is None else p * present, (len(k), len(edges)))
         total += sum(float(pairs.expected(row).sum()) for row in p)
-    return total * iterations if steady else total
+    return total * (last - first) if steady else total

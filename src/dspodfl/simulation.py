@@ -128,7 +128,9 @@ class Simulation:
         notes: list[str] = []
         if before is not None:
             agreed(self.team, lambda: before.check(self.config))
-            notes = before.notes + before.elsewhere(self._provenance | {"precision": self.precision})
+            notes = before.notes + before.elsewhere(
+                self._provenance | {"precision": self.precision, "ranks": self.team.ranks}
+            )
             self._start = before.start
         else:
             agreed(self.team, lambda: keeper.create(overwrite=overwrite) if keeper else None)
@@ -148,7 +150,7 @@ class Simulation:
         # since the ranks last met:
         self._fresh: list[Row] = []
         self._looked: dict[int, Tensor | None] = {}
-        self._ran, self._sent = 0, 0
+        self._ran, self._sent, self._sent_before = 0, 0, self.team.sent
         if self._start is not None:
             self._take_up(self._start)
 
@@ -222,7 +224,8 @@ class Simulation:
             kept = {r: models for one in everyone for r, models in one[2].items()}
             ran = sum(one[3] for one in everyone)
         if self.division.kind == "clients":
-            self._sent = int(self.team.total(torch.tensor(float(self.team.sent), dtype=torch.float64)))
+            sent = float(self.team.sent - self._sent_before)
+            self._sent = int(self.team.total(torch.tensor(sent, dtype=torch.float64)))
             kept = kept if self.team.rank == 0 else {}
         self._fresh, self._looked, self._ran = [], {}, 0
         self._iterations += ran
@@ -285,6 +288,7 @@ class Simulation:
             "run_iterations": self._iterations,
             "options": self._keeper.options if self._keeper else {},
             "precision": self.precision,
+            "ranks": self.team.ranks,
             **self._provenance,
         }
         return Checkpoint(
@@ -374,15 +378,14 @@ class Simulation:
         """How the study was divided and, where clients were, the traffic of models: sent, and expected from the rates."""
         about = self.division.report(self.study.runs)
         if self.division.kind == "clients" and self.team.rank == 0:
-            done = self._of_wave if self.plan is None or len(self.plan.left) == 1 else 0
-            rows = [
-                expected_rows(run, owner, done)
-                for run, owner in zip(self.study.runs, self.division.owners, strict=True)
-            ]
+            first = self._start.iteration if self._start else 0
+            pairs = list(zip(self.study.runs, self.division.owners, strict=True))
+            rows = [expected_rows(run, owner, first, self._of_wave) for run, owner in pairs]
             width = choose_precision(self.study.precision, self.device)[1].itemsize * self.study.model.parameters
             known = [count for count in rows if count is not None]
+            one_wave = self.plan is not None and len(self.plan.done) + len(self.plan.left) == 1
             about["bytes_sent"] = self._sent
-            about["bytes_expected"] = int(sum(known) * width) if done and len(known) == len(rows) else None
+            about["bytes_expected"] = int(sum(known) * width) if one_wave and len(known) == len(rows) else None
         return about
 
     @cached_property

@@ -56,6 +56,10 @@ class Team(Protocol):
         """Wait so many seconds for the others from now on, before they count as gone."""
         ...
 
+    def leave(self) -> None:
+        """Part, once all ranks are done."""
+        ...
+
 
 class Alone:
     """A team of one."""
@@ -91,3 +95,6 @@ class Alone:
 
     def patience(self, timeout: float) -> None:
         """There is nobody to wait for."""
+
+    def leave(self) -> None:
+        """There is nobody to part from."""
