@@ -275,7 +275,8 @@ def _on_ranks(
 
 
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
-    ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
+    if os.environ.get("RANK", "0") == "0":
+        ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
     return typer.Exit(getattr(error, "code", 130))
 
 

@@ -70,7 +70,14 @@ class Group:
         self.rank, self.ranks = rank(), int(os.environ["WORLD_SIZE"])
         self.near = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self._group: dist.ProcessGroup | None = None
-        self._watched(lambda: dist.init_process_group(backend, timeout=timedelta(seconds=timeout)))
+        self._watched(lambda: self._meet(backend))
+
+    def _meet(self, backend: str) -> None:
+        store, number, count = next(dist.rendezvous("env://"))
+        # A launcher keeps its store when it starts a team anew; what the dead left in it would be taken for the living.
+        store = dist.PrefixStore(f"start {restarts()}", store)
+        wait = timedelta(seconds=self._timeout)
+        dist.init_process_group(backend, store=store, rank=number, world_size=count, timeout=wait)
 
     def patience(self, timeout: float) -> None:
         """Wait so many seconds for the others from now on, before they count as gone; all ranks call it."""
@@ -139,7 +146,7 @@ class Group:
         try:
             return work()
         except (RuntimeError, ValueError) as error:
-            why = str(error).strip().splitlines()[0].split("] ")[-1]
+            why = str(error).strip().splitlines()[0].split("] ", 1)[-1].split(". ")[0]
             raise LostRankError(
                 f"rank {self.rank} of {self.ranks} has lost the others: one of them is gone, or has not answered "
                 f"within {self._timeout:g} s ({why})"
@@ -155,7 +162,7 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, modul
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # ranks say themselves what went wrong
+    logging.disable(logging.ERROR)  # the launcher's: ranks say themselves what went wrong
     os.environ["DSPODFL_LAUNCHED"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     config = LaunchConfig(
@@ -179,4 +186,6 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, modul
                 raise LostRankError(f"rank {number} was killed ({name}), and the others were stopped") from None
         said = [one.exitcode for one in failure.failures.values() if one.exitcode > 0]
         return int(said[0]) if said else 128 + signal.SIGTERM
+    finally:
+        logging.disable(logging.NOTSET)
     return 0
