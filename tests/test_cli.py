@@ -543,10 +543,13 @@ def test_an_interrupted_study_is_written_as_far_as_it_was_measured(tmp_path):
     assert code == 130
     assert "interrupted after iteration" in err
     assert "DSpodFL" in out
-    assert listing(tmp_path / "out") == ALWAYS
+    held = ["manifest.json", "metrics.parquet", "accuracies.safetensors", "state-000.safetensors"]
+    assert listing(tmp_path / "out") == sorted([*ALWAYS, *(f"checkpoints/00000001/{name}" for name in held)])
     result = Result.load(tmp_path / "out")
     about = result.summary["study"]
     assert about["complete"] is False
+    assert f"interrupted after iteration {about['interrupted_at']:,};" in err
+    assert err.endswith("go on with: dspodfl run --resume out\n")
     assert 500 <= about["iterations_done"] < about["iterations"] == 1_000_000
     assert result.metrics["iteration"].max() == about["iterations_done"]
     assert result.metrics.groupby("algorithm").size().tolist() == [about["iterations_done"] // 100 + 1] * 2
@@ -568,7 +571,7 @@ def test_an_interruption_while_writing_says_so(dspodfl, monkeypatch):
     monkeypatch.setattr(Result, "save", stop)
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 130
-    assert answer.err.strip() == "interrupted while writing out"
+    assert answer.err.strip() == "interrupted while writing out; go on with: dspodfl run --resume out"
 
 
 def test_a_result_that_cannot_be_written_is_an_error_and_no_traceback(dspodfl, monkeypatch):
@@ -578,4 +581,16 @@ def test_a_result_that_cannot_be_written_is_an_error_and_no_traceback(dspodfl, m
     monkeypatch.setattr("dspodfl.results.write", full)
     answer = dspodfl("run", "study.toml", "--quiet", "--out", "out")
     assert answer.code == 2
+    full_disk = "([Errno 28] No space left on device)"
+    assert answer.err == f"error: out: the first rows could not be written {full_disk}; there is no checkpoint yet\n"
+
+
+def test_a_result_that_cannot_be_written_at_the_end_leaves_what_was_measured(dspodfl, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Result, "_save", full)
+    answer = dspodfl("run", "study.toml", "--quiet", "--out", "out")
+    assert answer.code == 2
     assert answer.err == "error: out: the result could not be written ([Errno 28] No space left on device)\n"
+    assert Result.load(dspodfl.folder / "out").metrics["iteration"].max() == 4

@@ -1,6 +1,7 @@
 """The experiments of the paper: every file is valid, says what it is, and runs at toy size."""
 
 import json
+import signal
 
 import pandas as pd
 import pytest
@@ -155,20 +156,21 @@ def test_quick_says_what_it_leaves_out(dspodfl, monkeypatch):
     assert not (dspodfl.folder / "rep").exists()
 
 
-def test_an_interrupted_sweep_keeps_what_is_finished(dspodfl, monkeypatch):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_sweep_keeps_what_is_finished(number, code, dspodfl, monkeypatch):
     monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
     real, count = sweep.measure, []
 
     def interrupted(made, *more):
         count.append(1)
         if len(count) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         return real(made, *more)
 
     monkeypatch.setattr(sweep, "measure", interrupted)
     words = ("sweep", "study.toml", "--over", "train.learning_rate.value=0.01,0.1,0.5", "--out", "s")
     answer = dspodfl(*words)
-    assert answer.code == 130
+    assert answer.code == code
     assert "2 of 3 cells are finished and kept" in answer.err.replace("\n", " ")
     answer = dspodfl(*words)
     assert answer.code == 0 and "2 of 3 cells were finished before" in answer.err.replace("\n", " ")

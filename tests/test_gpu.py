@@ -164,8 +164,22 @@ def test_gradients_of_the_active_clients_alone_are_those_of_all_of_them(name):
     everyone = problem.gradient(theta, problem.inputs(rows), problem.targets(rows))
     who = torch.tensor([4, 0, 5], device="cuda")
     some = torch.full((3, problem.width), torch.nan, device="cuda")
-    problem.gradients(theta, who, rows[who].int(), some)
+    problem.gradients(theta, who, problem.inputs(rows[who]), problem.targets(rows[who]), some)
     assert torch.allclose(some, everyone[who], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "custom"])
+def test_minibatches_of_the_active_clients_are_those_of_their_numbers(name):
+    model, dataset = MODELS[name]()
+    data = federation(dataset, 6)
+    problem = Problem(model, [(0, data), (0, data)], batch_size=4, device="cuda")  # two runs share their minibatches
+    rows = problem.minibatches(np.arange(3))
+    order = torch.stack([torch.randperm(12) for _ in range(3)]).cuda()
+    for t in range(3):
+        who, x, y = problem.minibatch(order, problem.draws(np.arange(3)), torch.tensor([t], device="cuda"), 5)
+        assert torch.equal(who, order[t, :5])
+        assert torch.equal(y, problem.targets(rows[t, who]))
+        assert torch.allclose(x, problem.inputs(rows[t, who]), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("order", RULES)

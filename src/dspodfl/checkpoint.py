@@ -164,7 +164,7 @@ class Store:
             if same and _linked(before, aside, same):
                 entries |= same
             else:
-                entries |= shards(aside, name, (_models(run, made.finished[run]) for run in wave))
+                entries |= shards(aside, name, (_models(r, made.finished[r]) for r in wave if r in made.finished))
         return entries
 
     def sealed(self) -> list[Path]:

@@ -229,6 +229,9 @@ def _unfinished(
     options |= {key: value for key, value in before.options.items() if value}
     _importable(config)
     _importable(Path(options["beside"]) / CONFIG)
+    if config is None and not (folder / CONFIG).is_file():
+        given = f"dspodfl run {CONFIG} --resume {folder}"
+        raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
     return load(config or folder / CONFIG, **how), keeper, before
 
 

@@ -19,6 +19,7 @@ from torch.func import grad, vmap
 
 from dspodfl import rng
 from dspodfl.data.dataset import Dataset, Federation
+from dspodfl.kernels import gather
 from dspodfl.models import LOSSES, Model
 from dspodfl.models.stacked import Stacked
 from dspodfl.rng import Stream
@@ -237,17 +238,36 @@ class Problem:
         out = out.to(self.dtype)
         return out if scale is None else out.mul_(scale[:, None])
 
-    def gradients(
-        self, packed: Tensor, who: Tensor, rows: Tensor, out: Tensor, ready: Callable[[int, int], None] | None = None
-    ) -> None:
-        """Minibatch gradients of some clients of a network, at once.
+    def minibatch(self, order: Tensor, rows: Tensor, at: Tensor, active: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The first ``active`` clients of ``order`` at an iteration of a block, and their inputs and targets.
 
-        ``ready(start, stop)`` is called as soon as these columns of ``out`` are on their way.
-        Shapes: packed (clients, width), who (some,), rows (some, B) their samples, out (some, width).
+        Shapes: order (T, clients), rows (T, drawn clients, B), at (1,) the iteration's number in the block ->
+        (active,), (active, B, ...), (active, B).
         """
-        x, y = self.inputs(rows), self.targets(rows)
+        if self.stacked is not None and gather.available(self.x):
+            return gather.minibatch(self.x, self.y, self.scale, self.shift, self.batch_of, order, rows, at, active)
+        who = order.index_select(0, at)[0, :active]
+        mine = rows.index_select(0, at)[0].index_select(0, self.batch_of.index_select(0, who))
+        return who, self.inputs(mine), self.targets(mine)
+
+    def gradients(
+        self,
+        packed: Tensor,
+        who: Tensor,
+        x: Tensor,
+        y: Tensor,
+        out: Tensor,
+        ready: Callable[[int, int], None] | None = None,
+        aside: torch.cuda.Stream | None = None,
+    ) -> None:
+        """Gradients of some clients of a network, at once.
+
+        ``ready(first, last)`` is called as soon as columns first … last − 1 of ``out`` are on their way, on the current
+        stream or on ``aside``, a stream that parts of the work may use (see `Stacked.gradient`).
+        Shapes: packed (clients, width), who (some,), x (some, B, ...), y (some, B), out (some, width).
+        """
         if self.stacked is not None:
-            self.stacked.gradient(packed, x, y, out, who, ready)
+            self.stacked.gradient(packed, x, y, out, who, ready, aside)
             return
         out.copy_(self.gradient(packed.index_select(0, who), x, y))
         if ready is not None:

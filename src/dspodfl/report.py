@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dspodfl.errors import DataError
+from dspodfl.journal import JOURNAL
 from dspodfl.outcome import RESULT, Outcome
 from dspodfl.plots import COLOURS, NAMES, colour, picture
 from dspodfl.results import Result
@@ -87,17 +88,18 @@ def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder}: not a folder; must be that of a run, a sweep or a reproduction, or hold such")
-        inside, begun = [folder], (folder / _GRID).is_file()
+        inside, begun = [folder], _begun(folder)
         if not _holds(folder) and not begun:
             try:
                 inside = sorted(path for path in folder.iterdir() if path.is_dir())
             except OSError as error:
                 raise DataError(f"{folder}: cannot be read ({error.strerror})") from error
-            left = [path.name for path in inside if (path / _GRID).is_file() and not _holds(path)]
+            left = [path.name for path in inside if _begun(path) and not _holds(path)]
             begun, unfinished = bool(left), unfinished + left
         there = [path for path in inside if _holds(path)]
         if not there and begun:
-            raise DataError(f"{folder}: not finished; the command that began it goes on with it")
+            how = f"dspodfl run --resume {folder}" if (folder / JOURNAL).is_file() else "the command that began it"
+            raise DataError(f"{folder}: not finished; {how} goes on with it")
         if not there:
             raise DataError(
                 f"{folder}: must be the folder of a run ({_SUMMARY} in it), of a sweep or a reproduction ({RESULT} in "
@@ -107,8 +109,13 @@ def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     return list(found.values()), list(dict.fromkeys(unfinished))
 
 
+def _begun(folder: Path) -> bool:
+    return (folder / _GRID).is_file() or (folder / JOURNAL).is_file()
+
+
 def _holds(folder: Path) -> bool:
-    return (folder / RESULT).is_file() or (folder / _SUMMARY).is_file()
+    run = (folder / _SUMMARY).is_file() and not (folder / JOURNAL).is_file()
+    return (folder / RESULT).is_file() or run
 
 
 def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:

@@ -185,8 +185,12 @@ class Simulation:
             if self._on_plan:
                 self._on_plan(plan)
 
+        def reach(iteration: int) -> int:
+            assert keeper is not None
+            return iteration + 1 if self._stop() else keeper.reach(iteration)
+
         block = self._recorder.add if self._record else Watch.block
-        ahead = keeper.reach if keeper else None
+        ahead = reach if keeper else None
         pace = Pace(self.team, self.study.every, self.study.iterations, ahead)
         alone = self.team.ranks == 1
         watch = Watch(tick, block, planned, ahead if alone else pace.reach)

@@ -1,5 +1,7 @@
 """Changing any key of the configuration changes what it says it changes."""
 
+import itertools
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -7,10 +9,12 @@ import torch
 from safetensors.torch import save_file
 from tests.edge import keys, on_the_cpu, tables, tiny, walk
 
-from dspodfl import Config, Dataset, InputError, graph, run
+from dspodfl import Config, Dataset, InputError, Simulation, graph, run
+from dspodfl.checkpoint import Store, load
 from dspodfl.config import build as building
 from dspodfl.config.build import Own, build
 from dspodfl.graph import Part
+from dspodfl.keeper import Keeper
 from dspodfl.problem import Problem
 from dspodfl.study import Study
 
@@ -670,6 +674,34 @@ def test_the_summary_reports_the_delays_to_the_targets():
     for targets in ([0.1, 0.9], [0.5]):
         found = run(tiny(eval={"targets": targets})).summary["algorithms"]["dgd"]["targets"]
         assert [target["accuracy"] for target in found] == targets
+
+
+def kept(folder, seconds=0.0, **table):
+    """Iterations of the checkpoints that a run leaves, the oldest first; every look at its clock takes a while."""
+    clock = itertools.count(0.0, seconds)
+    with Keeper(folder, {}, lambda: next(clock)) as keeper:
+        simulation = Simulation(tiny(train={"iterations": 8}, checkpoint=table), device="cpu")
+        simulation.keep(keeper, lambda: False)
+        for _ in simulation:
+            pass
+    return [load(path).iteration for path in Store(folder).sealed()][::-1]
+
+
+@says("Checkpoint.every_iterations", "Checkpoint.keep")
+def test_checkpoints_are_written_at_multiples_and_the_newest_are_kept(tmp_path):
+    assert kept(tmp_path / "a", every_iterations=3) == [3, 6]
+    assert kept(tmp_path / "b", every_iterations=2, keep=5) == [2, 4, 6]
+    assert kept(tmp_path / "c", every_iterations=2, keep=1) == [6]
+    assert kept(tmp_path / "d", every_iterations=0) == []
+
+
+@says("Checkpoint.every_minutes")
+def test_checkpoints_are_written_after_so_many_minutes(tmp_path):
+    often = kept(tmp_path / "a", 10.0, every_minutes=0.5, keep=100)
+    seldom = kept(tmp_path / "b", 10.0, every_minutes=1.5, keep=100)
+    assert len(often) > len(seldom) > 0
+    assert kept(tmp_path / "c", 10.0, every_minutes=0.0) == []
+    assert kept(tmp_path / "d", 10.0, every_minutes=60.0) == []
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------

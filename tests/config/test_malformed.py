@@ -425,6 +425,15 @@ VALUES = {
     "a delay that is no list": change("eval.at_delay=5", says=["eval.at_delay = 5", "a list"]),
     "a target above one": change("eval.targets=[0.5,1.5]", says=["eval.targets[1] = 1.5"]),
     "a target that is no number": change("eval.targets=[nan]", says=["eval.targets[0] = nan"]),
+    # checkpoints
+    "a checkpoint at less than no iterations": change(
+        "checkpoint.every_iterations=-1", says=["checkpoint.every_iterations = -1"]
+    ),
+    "a checkpoint at half an iteration": change(
+        "checkpoint.every_iterations=0.5", says=["checkpoint.every_iterations = 0.5", "an integer"]
+    ),
+    "a checkpoint before its time": change("checkpoint.every_minutes=-2", says=["checkpoint.every_minutes = -2"]),
+    "a checkpoint of which none is kept": change("checkpoint.keep=0", says=["checkpoint.keep = 0"]),
     # keys that do not exist
     "an unknown table": change("grpah.kind=ring", says=["grpah = {'kind': 'ring'}", "did you mean 'graph'"]),
     "an unknown key": change("train.iteratoins=5", says=["train.iteratoins = 5", "did you mean 'iterations'"]),

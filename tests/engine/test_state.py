@@ -8,6 +8,7 @@ import torch
 from tests.worlds import ALGORITHMS, MODELS, erdos_renyi, make_run, scattered
 
 from dspodfl.engine import Stack, State, simulate, state
+from dspodfl.engine import advance as ways
 from dspodfl.errors import InputError
 from dspodfl.graph import generate
 from dspodfl.kernels import compiled
@@ -180,3 +181,57 @@ def test_a_state_that_the_loop_has_left_is_refused():
 def test_a_rule_whose_state_cannot_be_put_away_is_refused(carried):
     with pytest.raises(InputError, match="the state of the rule"):
         state.leaves(carried, 5)
+
+
+# --- on a GPU -------------------------------------------------------------------------------------------------
+
+on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("tf32", [True, False])
+class TestOnAGpu:
+    """By CUDA graphs and without: kernels are those of the run in one go wherever it is taken up."""
+
+    pytestmark = on_gpu
+
+    def test_a_loop_goes_on_from_its_state_at_every_iteration_to_the_last_bit(self, name, graphs, tf32, monkeypatch):
+        monkeypatch.setattr(ways, "GRAPHS", graphs)
+        model, dataset = MODELS[name]()
+        assert_any_state_is_gone_on_from(five_runs(dataset), model, device="cuda", tf32=tf32)
+
+    def test_it_does_where_a_run_is_frozen(self, name, graphs, tf32, monkeypatch):
+        monkeypatch.setattr(ways, "GRAPHS", graphs)
+        model, dataset = MODELS[name]()
+        runs = five_runs(dataset)
+        runs[1] = replace(runs[1], learning_rate=Constant(1e30))
+        assert_any_state_is_gone_on_from(runs, model, device="cuda", tf32=tf32)
+
+
+@pytest.mark.parametrize("rule", [*RULES, Momentum()], ids=[*RULES, "momentum"])
+class TestRulesOnAGpu:
+    """Iteration by iteration."""
+
+    pytestmark = on_gpu
+
+    def test_a_loop_goes_on_from_its_state_at_every_iteration_to_the_last_bit(self, rule):
+        model, dataset = MODELS["mlp"]()
+        assert_any_state_is_gone_on_from(five_runs(dataset), model, rule=rule, device="cuda")
+        assert_any_state_is_gone_on_from(five_runs(dataset), model, rule=rule, device="cuda", dtype=torch.float64)
+
+
+class TestAcrossDevices:
+    """Models are put away in the order of named_parameters, whatever the device likes best."""
+
+    pytestmark = on_gpu
+
+    def test_a_state_of_the_cpu_is_taken_up_on_a_gpu(self):
+        model, dataset = MODELS["cnn"]()
+        runs = five_runs(dataset)
+        whole = {seen[0]: seen for seen, _ in go(runs, model)}
+        found = next(f for _, f in go(runs, model, reach=lambda k: k + 1) if f.iteration == 8)
+        for seen, _ in go(runs, model, found, device="cuda"):
+            assert seen[1:4] == whole[seen[0]][1:4]  # who, what was counted, who is lost
+            ours, theirs = (torch.frombuffer(bytearray(s[4]), dtype=torch.float32) for s in (seen, whole[seen[0]]))
+            assert torch.allclose(ours, theirs, rtol=0, atol=1e-4)

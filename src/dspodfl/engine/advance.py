@@ -30,8 +30,6 @@ _GRAPHED_BYTES = 2**32
 """Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
 _BUSY, _ALONE = 20, 16
 """So many yields an iteration say that the cores are busy; a compiled run then goes on alone for so many calls."""
-_BESIDE = 264
-"""Programs that mix while gradients are computed: two on each of an H200's multiprocessors."""
 _BUCKETS = 32
 """Numbers of active clients for which a graph of their own is captured; others are rounded up."""
 
@@ -188,7 +186,7 @@ class _OnGpu:
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self._pool: Any = None
         self._graphed = GRAPHS and theta.nbytes <= _GRAPHED_BYTES
-        self._first = torch.cuda.Stream(theta.device, priority=-1)  # what runs beside it takes the room it leaves
+        self._first = torch.cuda.Stream(theta.device, priority=-2)  # what runs beside it takes the room it leaves
 
     @property
     def theta(self) -> Tensor:
@@ -260,11 +258,12 @@ class _Mixed(_OnGpu):
         super().freeze(run)
         self._small = 0  # products of whole matrices would multiply what is not finite by 0
         self._graphs.clear()
+        self._pool = None  # it goes with the graphs
 
-    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None, programs: int | None = None) -> None:
+    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None) -> None:
         """PΘ, added to the steps that are there already, if there are any."""
         if self._small:
-            mixing.mix_runs(here, there, self._places["p"], self._at, step, programs=programs)
+            mixing.mix_runs(here, there, self._places["p"], self._at, step)
         else:
             mixing.mix_rows(here, there, self._links, self._places["active"], self._at, step)
 
@@ -305,13 +304,18 @@ class Fused(_Mixed):
 
 
 class Networks(_Mixed):
-    """Any model on a GPU: gradients of the clients that take a step alone; beside them mixing and each layer's step."""
+    """Any model on a GPU: gradients of the clients that take a step alone; beside them mixing and each layer's step.
+
+    Three streams: what the next layer waits for comes first, then slopes by parameters, and in the room that they leave
+    what waits for memory.
+    """
 
     def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
         super().__init__(stack, problem, theta)
         self._gradient = torch.empty_like(theta)
         self._grain = max(1, stack.clients // _BUCKETS)
-        self._side = torch.cuda.Stream(theta.device)
+        self._slopes = torch.cuda.Stream(theta.device, priority=-1)
+        self._beside = torch.cuda.Stream(theta.device)
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
@@ -329,22 +333,21 @@ class Networks(_Mixed):
             self._iterate(active, partial(self._work, active))
 
     def _work(self, active: int, here: Tensor, there: Tensor) -> None:
-        events, problem, main = self._places, self.problem, torch.cuda.current_stream(here.device)
+        events, problem = self._places, self.problem
         if not active:
             self._mix(here, there)
             return
-        self._side.wait_stream(main)
-        with torch.cuda.stream(self._side):  # mixing waits for memory, gradients for arithmetic
-            self._mix(here, there, programs=max(1, _BESIDE // len(self.stack.runs)))
-        who = events["order"].index_select(0, self._at)[0, :active]
-        drawn = events["rows"].index_select(0, self._at)[0]
-        rows = drawn.index_select(0, problem.batch_of.index_select(0, who))
+        main = torch.cuda.current_stream(here.device)
+        self._beside.wait_stream(main)
+        with torch.cuda.stream(self._beside):
+            self._mix(here, there)
+        who, x, y = problem.minibatch(events["order"], events["rows"], self._at, active)
         gradient = self._gradient[:active]
 
-        def step(start: int, stop: int) -> None:
-            self._side.wait_stream(main)
-            with torch.cuda.stream(self._side):
-                mixing.less(there, gradient, who, events["step"], self._at, start, stop)
+        def step(first: int, last: int) -> None:
+            self._beside.wait_stream(torch.cuda.current_stream(here.device))
+            with torch.cuda.stream(self._beside):
+                mixing.less(there, gradient, who, events["step"], self._at, first, last)
 
-        problem.gradients(here, who, rows, gradient, step)
-        main.wait_stream(self._side)
+        problem.gradients(here, who, x, y, gradient, step, self._slopes)
+        main.wait_stream(self._beside)

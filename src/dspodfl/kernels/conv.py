@@ -173,7 +173,7 @@ def weight_gradient(
     count = (columns + 1) * maps
     partial = torch.empty(shape.splits * clients * count, device=x.device) if shape.splits > 1 else out
     where = theta if theta is not None else out
-    with _on(x):
+    with on(x):
         tiles = _cdiv(columns, shape.k) + (bias is not None)
         _conv.weight_product[(_cdiv(maps, shape.n) * tiles, shape.splits, clients)](
             x, slope, where, index, out, partial, *x.stride(), where.stride(0), out.stride(0), weight, bias or 0,
@@ -202,7 +202,7 @@ def max_pool(x: Tensor) -> tuple[Tensor, Tensor]:
     code = torch.empty(out.shape, dtype=torch.int8, device=x.device)
     cells = out.numel() // maps
     block = (32, 64)
-    with _on(x):
+    with on(x):
         _conv.pool[(_cdiv(cells, block[0]) * _cdiv(maps, block[1]),)](
             x, out, code, cells, height, width, maps, BLOCK_M=block[0], BLOCK_N=block[1]
         )
@@ -389,7 +389,7 @@ def _product_shape(
 ) -> Shape:
     """The cut of a sum over 9 × ``channels`` for ``rows`` × ``maps`` results a client.
 
-    Measured with VGG11 (10 clients, 16 images each); what is not like its layers gets what is nearest.
+    Measured with VGG11 (3, 5 and 10 clients, 16 images each); what is not like its layers gets what is nearest.
     """
     n = min(64, _power(maps))
     processors, roomy = _chip(device)
@@ -399,23 +399,46 @@ def _product_shape(
     k = 32 if channels % 32 == 0 else 16
     if precision == "fp32":
         return Shape(64, n, 16, 4, 2)
+    steps = TAPS * channels // k
     wide = precision == "bf16" and channels % 64 == 0
-    large = roomy and rows % 256 == 0 and maps % 128 == 0 and channels % 32 == 0
     if n < 64:
         shape = Shape(64, n, k, 4, 4)
     elif rows <= 128:
-        shape = Shape(64, 64, 64 if channels % 64 == 0 else k, 4, 3, swap=True)
-    elif large and (wide or rows < 1024 or (back and maps == 128)):
-        shape = Shape(256, 128, 64 if wide else 32, 8, 3 if wide else 4, swap=True)
-    elif back and maps == 64:
-        shape = Shape(64, 64, k, 4, 3 if tf32 else 4, swap=True)
+        shape = Shape(64, 64, 64 if channels % 64 == 0 else k, 4, 3, swap=back or not tf32)
+    elif wide and roomy and rows % 256 == 0 and maps % 128 == 0:
+        shape = Shape(256, 128, 64, 8, 3, swap=True)
+    elif maps % 128 == 0 and tf32:
+        # Blocks half as large are as fast where there are enough of them without parting the sum.
+        halves = clients * _cdiv(rows, 64) * (maps // 128)
+        many = not back and (halves >= 2 * processors or steps < _SHORT)
+        shape = Shape(64 if many else 128, 128, k, 4, 3, swap=back)
     else:
-        shape = Shape(128, 64, k, 4, 3 if tf32 else 4, swap=back or not tf32)
+        shape = Shape(64 if back and maps == 64 else 128, 64, k, 4, 3 if tf32 else 4, swap=back or not tf32)
     blocks = clients * _cdiv(rows, shape.m) * _cdiv(maps, shape.n)
-    # As many programs as fit the device at once: one of the large ones a processor, two of the others.
-    room = processors if shape.m == 256 else 2 * processors
-    splits = max(1, min(room // blocks, TAPS * channels // (8 * shape.k), 8))
+    # As many programs as fit the device at once: one of the large ones a processor, three of the small.
+    room = {256: 1, 128: 2, 64: 3 if tf32 and rows > 128 else 2}[shape.m] * processors
+    # On the way back slopes by weights are computed beside: fewer parts fill the device.
+    most = 1 if steps < _SHORT else min(steps * k // (8 * shape.k), 8, max(3, 24 // clients) if back else 8)
+    splits = _splits(blocks, room, most)
     return replace(shape, splits=splits, round=1 if tf32 and shape.swap else 0)
+
+
+_SHORT = 24
+"""Sums of fewer steps are not parted."""
+_PARTING = 0.04
+"""What one more part of a sum costs, as a share of the whole."""
+
+
+def _splits(blocks: int, room: int, most: int) -> int:
+    """Into how many parts to cut a sum, so that rounds of ``room`` programs are full; parts cost something, too."""
+    if blocks >= room:
+        return 1
+
+    def worth(parts: int) -> float:
+        programs = blocks * parts
+        return programs / (_cdiv(programs, room) * room) * (1 - _PARTING * (parts - 1))
+
+    return max(range(1, max(1, most) + 1), key=worth)
 
 
 def _weight_shape(
@@ -467,7 +490,7 @@ def _product(
     split = shape.splits > 1
     partial = torch.empty(shape.splits * clients * rows * maps, device=x.device) if split else out
     per_client = out[0].numel(), 0 if kept is None else kept[0].numel()
-    with _on(x):
+    with on(x):
         _conv.product[(_cdiv(rows, shape.m) * _cdiv(maps, shape.n), shape.splits, clients)](
             x, theta, index, out, out if kept is None else kept, partial, *x.stride(),
             theta.stride(0), weight, bias or 0, *strides,
@@ -475,7 +498,7 @@ def _product(
             INDEXED=index is not None, BACK=back, FLAT=channels if shape.flat else 0, SPLIT=split,
             HAS_BIAS=bias is not None and not split, RELU=relu and not split, POOL=pool,
             GATE="none" if split else gate, BF16=precision == "bf16", PRECISION=_DOT[precision],
-            TF32=_stores_tf32(precision), SWAP=shape.swap, ROUND=0 if _interpreted() else shape.round,
+            TF32=stores_tf32(precision), SWAP=shape.swap, ROUND=0 if _interpreted() else shape.round,
             BLOCK_M=shape.m, BLOCK_N=shape.n, BLOCK_K=shape.k,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
@@ -508,22 +531,22 @@ def _finish(
     clients = len(out)
     block = (16, 64)
     per_client = out[0].numel(), 0 if kept is None else kept[0].numel()
-    with _on(out):
+    with on(out):
         _conv.finish[(_cdiv(rows, block[0]) * _cdiv(maps, block[1]), clients)](
             partial, out if theta is None else theta, index, out, out if kept is None else kept,
             0 if theta is None else theta.stride(0), bias or 0,
             rows, maps, *size, *full, *per_client, splits,
             INDEXED=index is not None, BACK=back, HAS_BIAS=bias is not None, RELU=relu, POOL=pool, GATE=gate,
-            TF32=_stores_tf32(precision), BLOCK_M=block[0], BLOCK_N=block[1],
+            TF32=stores_tf32(precision), BLOCK_M=block[0], BLOCK_N=block[1],
         )  # fmt: skip
 
 
-def _stores_tf32(precision: Precision) -> bool:
+def stores_tf32(precision: Precision) -> bool:
     """Whether activations are rounded where they are stored: once, and to nearest, not cut off in every product."""
     return precision == "tf32" and not _interpreted()
 
 
-def _on(x: Tensor) -> AbstractContextManager[Any]:
+def on(x: Tensor) -> AbstractContextManager[Any]:
     """Launches go to the current device, which need not be the tensors'."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 

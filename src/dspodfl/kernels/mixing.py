@@ -17,8 +17,8 @@ from torch import Tensor
 from dspodfl.kernels._triton import jit, power_of_two, tl, usable
 
 _ROWS = {"BLOCK": 1024, "num_warps": 4}  # numbers of a row that a program takes, and how; measured
-_RUNS = {"BLOCK": 512, "num_warps": 8}  # numbers of each row of a run that a program takes
-_LESS = {"BLOCK": 2048, "num_warps": 4}
+_RUNS = {"BLOCK": 256, "num_warps": 2}  # of each row of a run; small, so that programs fit beside others
+_LESS = {"BLOCK": 1024, "num_warps": 2}
 SMALL = 16
 """Runs of up to so many clients may be mixed whole by one program."""
 
@@ -71,8 +71,8 @@ def _rows(
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    row = tl.program_id(0)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0) % clients  # one axis: the others of a grid are short
+    place = (tl.program_id(0) // clients) * BLOCK + tl.arange(0, BLOCK)
     inside = place < width
     t = tl.load(at).to(tl.int64)
     own = tl.load(theta + row.to(tl.int64) * width + place, mask=inside, other=0.0)
@@ -105,36 +105,34 @@ def _runs(
     at,
     runs,
     width,
-    tiles,
     N: tl.constexpr,
     PADDED: tl.constexpr,
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    run = tl.program_id(0)
+    run = tl.program_id(0) % runs
     t = tl.load(at).to(tl.int64)
     n = tl.arange(0, PADDED)
     first = run.to(tl.int64) * N
-    for tile in range(tl.program_id(1), tiles, tl.num_programs(1)):
-        place = tile * BLOCK + tl.arange(0, BLOCK)
-        inside = place < width
-        mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
-        for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
-            other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0)
-            weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
-            mixed += weight[:, None] * other[None, :]
-        here = (n < N)[:, None] & inside[None, :]
-        new = out + (first + n)[:, None] * width + place[None, :]
-        if STEP:
-            a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
-            mixed += tl.load(new, mask=here & (a != 0.0)[:, None], other=0.0)
-        tl.store(new, mixed, mask=here)
+    place = (tl.program_id(0) // runs) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < width
+    mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
+    for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
+        other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0)
+        weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
+        mixed += weight[:, None] * other[None, :]
+    here = (n < N)[:, None] & inside[None, :]
+    new = out + (first + n)[:, None] * width + place[None, :]
+    if STEP:
+        a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
+        mixed += tl.load(new, mask=here & (a != 0.0)[:, None], other=0.0)
+    tl.store(new, mixed, mask=here)
 
 
 @jit
-def _less(out, gradient, who, step, at, clients, width, first, last, BLOCK: tl.constexpr):
-    a = tl.program_id(0)
-    place = first + tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+def _less(out, gradient, who, step, at, active, clients, width, first, last, BLOCK: tl.constexpr):
+    a = tl.program_id(0) % active
+    place = first + (tl.program_id(0) // active) * BLOCK + tl.arange(0, BLOCK)
     inside = place < last
     t = tl.load(at).to(tl.int64)
     row = tl.load(who + a)
@@ -155,8 +153,8 @@ def less(
     """
     clients, width = out.shape
     last = width if last is None else last
-    grid = (len(who), -(-(last - first) // _LESS["BLOCK"]))
-    _less[grid](out, gradient, who, step, at, clients, width, first, last, **_LESS)
+    grid = (len(who) * -(-(last - first) // _LESS["BLOCK"]),)
+    _less[grid](out, gradient, who, step, at, len(who), clients, width, first, last, **_LESS)
 
 
 def mix_rows(theta: Tensor, out: Tensor, links: Links, active: Tensor, at: Tensor, step: Tensor | None = None) -> None:
@@ -166,24 +164,18 @@ def mix_rows(theta: Tensor, out: Tensor, links: Links, active: Tensor, at: Tenso
     Shapes: theta, out (clients, width), active (T, links), step (T, clients).
     """
     clients, width = theta.shape
-    _rows[(clients, -(-width // _ROWS["BLOCK"]))](
+    _rows[(clients * -(-width // _ROWS["BLOCK"]),)](
         theta, out, links.ptr, links.col, links.link, active, theta if step is None else step, at,
         active.shape[-1], clients, width, STEP=step is not None, **_ROWS,
     )  # fmt: skip
 
 
-def mix_runs(
-    theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None, *, programs: int | None = None
-) -> None:
-    """The same for runs of one small size n, whose matrices are dense. Shapes: p (T, runs, n, n), symmetric.
-
-    With no more than so many ``programs`` a run, it leaves room on the device for what runs beside it.
-    """
+def mix_runs(theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None) -> None:
+    """The same for runs of one small size n, whose matrices are dense. Shapes: p (T, runs, n, n), symmetric."""
     runs, n = p.shape[1:3]
     width = theta.shape[1]
-    tiles = -(-width // _RUNS["BLOCK"])
-    _runs[(runs, min(tiles, programs or tiles))](
-        theta, out, p, theta if step is None else step, at, runs, width, tiles,
+    _runs[(runs * -(-width // _RUNS["BLOCK"]),)](
+        theta, out, p, theta if step is None else step, at, runs, width,
         N=n, PADDED=power_of_two(n), STEP=step is not None, **_RUNS,
     )  # fmt: skip
 

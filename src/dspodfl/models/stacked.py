@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dspodfl.kernels import conv
+from dspodfl.kernels import conv, head, norm
 from dspodfl.kernels.conv import Gate, Precision
+from dspodfl.kernels.norm import Groups
 from dspodfl.models.model import Model
 from dspodfl.models.vgg import VGG, Spread
 
@@ -85,9 +86,12 @@ class _Layer(ABC):
     def forward(self, state: _Pass, x: Tensor) -> tuple[Tensor, Kept]:
         """Outputs, and what `backward` needs."""
 
+    def write(self, state: _Pass, slope: Tensor, kept: Kept) -> None:  # noqa: B027 - most have none
+        """Slopes by the parameters into their places; reads nothing that `backward` makes."""
+
     @abstractmethod
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
-        """Slopes by the inputs, if ``wanted``; those by the parameters are written.
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        """Slopes by the inputs.
 
         Slopes of convolutions are by their sums, before ReLU and pooling: ``gate`` is that of the layer before.
         """
@@ -126,24 +130,30 @@ class _Convolution(_Layer):
             return Gate(code=kept[2], height=kept[0].shape[2], width=kept[0].shape[3])
         return Gate(output=kept[1]) if self.relu else None
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
+    def write(self, state: _Pass, slope: Tensor, kept: Kept) -> None:
         assert state.out is not None
-        x, precision, index = kept[0], state.precision, state.index
-        where = self.weight.offset
         conv.weight_gradient(
-            x,
+            kept[0],
             slope,
             state.out,
-            where,
+            self.weight.offset,
             self.bias.offset,
             theta=state.packed,
             l2=state.l2,
-            precision=precision,
-            index=index,
+            precision=state.precision,
+            index=state.index,
         )
-        if not wanted:
-            return slope
-        return conv.input_gradient(slope, state.packed, where, x.shape[4], gate=gate, precision=precision, index=index)
+
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        return conv.input_gradient(
+            slope,
+            state.packed,
+            self.weight.offset,
+            kept[0].shape[4],
+            gate=gate,
+            precision=state.precision,
+            index=state.index,
+        )
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,7 @@ class _Linear(_Layer):
             return torch.bmm(x, weight.mT), (x, weight)
         return torch.baddbmm(state.own(self.bias)[:, None], x, weight.mT), (x, weight)
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
+    def write(self, state: _Pass, slope: Tensor, kept: Kept) -> None:
         assert state.out is not None
         x, weight = kept
         slope = slope.to(x.dtype)
@@ -176,52 +186,71 @@ class _Linear(_Layer):
             torch.bmm(slope.mT, x, out=target)
         if self.bias is not None:
             state.write(self.bias, slope.sum(dim=1))
-        return torch.bmm(slope, weight) if wanted else slope
+
+    def close(self, state: _Pass, x: Tensor, y: Tensor, loss: str) -> Tensor:
+        """As the last layer of all: there, through the loss, and back. Slopes by the inputs; the others are written."""
+        assert state.out is not None
+        return head.gradient(
+            x,
+            y,
+            state.packed,
+            self.weight.offset,
+            None if self.bias is None else self.bias.offset,
+            self.outputs,
+            state.out,
+            loss=loss,
+            l2=state.l2,
+            precision=state.precision,
+            index=state.index,
+        )
+
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        x, weight = kept
+        return torch.bmm(slope.to(x.dtype), weight)
 
 
 @dataclass(frozen=True)
 class _GroupNorm(_Layer):
     weight: Slot | None
     bias: Slot | None
-    groups: int
-    eps: float
+    groups: Groups
+    relu: bool = False
+    pool: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", tuple(s for s in (self.weight, self.bias) if s is not None))
 
-    def _grouped(self, x: Tensor) -> Tensor:
-        """Shapes: (G, B, ..., C) -> (G, B, pixels, groups, C / groups)."""
-        return x.reshape(*x.shape[:2], -1, self.groups, x.shape[-1] // self.groups)
-
     def forward(self, state: _Pass, x: Tensor) -> tuple[Tensor, Kept]:
-        parts = self._grouped(x.to(state.packed.dtype))
-        variance, mean = torch.var_mean(parts, dim=(2, 4), correction=0, keepdim=True)
-        scale = torch.rsqrt(variance + self.eps)
-        unit = ((parts - mean) * scale).view(x.shape)
-        out = unit
-        lead = (-1, *([1] * (x.ndim - 2)), x.shape[-1])
-        if self.weight is not None:
-            out = out * state.own(self.weight).view(lead)
-        if self.bias is not None:
-            out = out + state.own(self.bias).view(lead)
-        return out.to(x.dtype), (unit, scale)
+        x = x.contiguous()
+        out, code, stats = norm.forward(
+            x,
+            state.packed,
+            self.groups,
+            relu=self.relu,
+            pool=self.pool,
+            precision=state.precision,
+            index=state.index,
+        )
+        return out, (x, stats, out) if code is None else (x, stats, out, code)
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
-        unit, scale = kept
-        dtype, slope = slope.dtype, slope.to(unit.dtype)
-        over = tuple(range(1, unit.ndim - 1))
-        if self.weight is not None:
-            state.write(self.weight, (slope * unit).sum(dim=over))
+    def gate(self, kept: Kept) -> Gate | None:
+        if self.pool:
+            return Gate(code=kept[3], height=kept[0].shape[2], width=kept[0].shape[3])
+        return Gate(output=kept[2]) if self.relu else None
+
+    def write(self, state: _Pass, slope: Tensor, kept: Kept) -> None:
+        x, stats = kept[:2]
+        sums = norm.parameter_sums(slope, x, stats, state.packed, self.groups, precision=state.precision)
         if self.bias is not None:
-            state.write(self.bias, slope.sum(dim=over))
-        if not wanted:
-            return slope
+            state.write(self.bias, sums[:, 0])
         if self.weight is not None:
-            slope = slope * state.own(self.weight).view(-1, *([1] * (unit.ndim - 2)), unit.shape[-1])
-        parts, units = self._grouped(slope), self._grouped(unit)
-        along = (parts * units).mean(dim=(2, 4), keepdim=True)
-        parts = (parts - parts.mean(dim=(2, 4), keepdim=True) - units * along) * scale
-        return parts.view(unit.shape).to(dtype)
+            state.write(self.weight, sums[:, 1])
+
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        x, stats = kept[:2]
+        return norm.input_gradient(
+            slope, x, stats, state.packed, self.groups, precision=state.precision, index=state.index
+        )
 
 
 class _Relu(_Layer):
@@ -229,7 +258,7 @@ class _Relu(_Layer):
         out = torch.relu(x)
         return out, (out,)
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
         return slope.masked_fill(kept[0] <= 0, 0)
 
 
@@ -238,7 +267,7 @@ class _Pool(_Layer):
         out, code = conv.max_pool(x.contiguous())
         return out, (code, x)
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
         code, x = kept
         return conv.max_pool_gradient(slope, code, x.shape[2], x.shape[3])
 
@@ -247,7 +276,7 @@ class _Flatten(_Layer):
     def forward(self, state: _Pass, x: Tensor) -> tuple[Tensor, Kept]:
         return x.flatten(2), (x,)
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
         return slope.view(kept[0].shape).to(kept[0].dtype)
 
 
@@ -258,7 +287,7 @@ class _Spread(_Layer):
     def forward(self, state: _Pass, x: Tensor) -> tuple[Tensor, Kept]:
         return x.expand(-1, -1, self.side, self.side, -1), ()
 
-    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None, wanted: bool) -> Tensor:
+    def backward(self, state: _Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
         return slope.sum(dim=(2, 3), keepdim=True)
 
 
@@ -315,22 +344,22 @@ class _Reader:
         self.shape = (module.out_channels, *self.shape[1:])
 
     def relu(self, module: nn.ReLU) -> None:
-        """ReLU: a part of the convolution before it, if there is one."""
+        """ReLU: a part of the convolution or normalization before it, if there is one."""
         last = self.layers[-1] if self.layers else None
-        if isinstance(last, _Convolution) and not last.pool:
+        if isinstance(last, _Convolution | _GroupNorm) and not last.pool:
             self.layers[-1] = replace(last, relu=True)
         else:
             self.layers.append(_Relu())
 
     def pool(self, module: nn.MaxPool2d) -> None:
-        """2×2 max pooling: a part of the convolution before it, if there is one."""
+        """2×2 max pooling: a part of the convolution or normalization before it, if there is one."""
         sizes = [(v, v) if isinstance(v, int) else tuple(v) for v in (module.kernel_size, module.stride)]
         others = [(v, v) if isinstance(v, int) else tuple(v) for v in (module.padding, module.dilation)]
         if sizes != [(2, 2)] * 2 or others != [(0, 0), (1, 1)] or module.ceil_mode or module.return_indices:
             raise _Unknown
         self._expect(3)
         last = self.layers[-1] if self.layers else None
-        if isinstance(last, _Convolution) and not last.pool:
+        if isinstance(last, _Convolution | _GroupNorm) and not last.pool:
             self.layers[-1] = replace(last, pool=True)
         else:
             self.layers.append(_Pool())
@@ -361,7 +390,8 @@ class _Reader:
         self._expect(3)
         sizes = (module.num_channels,)
         weight, bias = (None if p is None else self.slot(p, sizes) for p in (module.weight, module.bias))
-        self.layers.append(_GroupNorm(weight, bias, module.num_groups, module.eps))
+        offsets = (None if slot is None else slot.offset for slot in (weight, bias))
+        self.layers.append(_GroupNorm(weight, bias, Groups(module.num_groups, module.eps, *offsets)))
 
     def spread(self, module: Spread) -> None:
         """Copies of one pixel."""
@@ -454,10 +484,13 @@ class Stacked:
         out: Tensor,
         index: Tensor | None = None,
         ready: Callable[[int, int], None] | None = None,
+        aside: torch.cuda.Stream | None = None,
     ) -> None:
         """Gradients of `Model.objective` into ``out``; client a's model is row ``index[a]`` of ``packed``, or row a.
 
         ``ready(start, stop)`` is called, last layer first, as soon as these columns of ``out`` are on their way.
+        Slopes by parameters are computed on the stream ``aside``, which is the current one for ``ready``: the way back
+        to the inputs does not wait for them.
         Shapes: packed (n, width), x (G, B, *input_shape), y (G, B), out (G, width), index (G,); n = G without one.
         """
         state = _Pass(packed, index, self.precision, out, self.model.l2)
@@ -465,22 +498,44 @@ class Stacked:
             end = slot.offset + slot.size
             if end % ALIGN:
                 out[:, end : end + ALIGN - end % ALIGN] = 0
-        h = self._entered(x)
-        kept = []
-        for layer in self.layers:
-            h, own = layer.forward(state, h)
-            kept.append(own)
-        slope = SLOPES[self.model.loss](h, y)
-        first = next(number for number, layer in enumerate(self.layers) if layer.slots)
-        for number in range(len(self.layers) - 1, first - 1, -1):
-            layer = self.layers[number]
-            gate = self.layers[number - 1].gate(kept[number - 1]) if number > first else None
-            slope = layer.backward(state, slope, kept[number], gate, wanted=number > first)
-            if gate is not None and not isinstance(layer, _Convolution):
-                slope = conv.through(slope, gate, precision=self.precision)
-            if ready is not None and layer.slots:
+
+        def done(layer: _Layer) -> None:
+            if ready is not None:
                 last = layer.slots[-1]
                 ready(layer.slots[0].offset, -(-(last.offset + last.size) // ALIGN) * ALIGN)
+
+        h = self._entered(x)
+        kept = []
+        for layer in self.layers[:-1]:
+            h, own = layer.forward(state, h)
+            kept.append(own)
+        layers, last = self.layers, self.layers[-1]
+        first = next(number for number, layer in enumerate(layers) if layer.slots)
+        if isinstance(last, _Linear) and first < len(layers) - 1 and head.available(h, packed, last.outputs):
+            slope = last.close(state, h, y, self.model.loss)
+            done(last)
+            layers = layers[:-1]
+        else:
+            h, own = last.forward(state, h)
+            kept.append(own)
+            slope = SLOPES[self.model.loss](h, y)
+        slopes = []  # held until both streams have met again: their memory is the current one's
+        for number in range(len(layers) - 1, first - 1, -1):
+            layer = layers[number]
+            slopes.append(slope)
+            if layer.slots:
+                if aside is not None:
+                    aside.wait_stream(torch.cuda.current_stream(x.device))
+                with torch.cuda.stream(aside):
+                    layer.write(state, slope, kept[number])
+                    done(layer)
+            if number > first:
+                gate = layers[number - 1].gate(kept[number - 1])
+                slope = layer.backward(state, slope, kept[number], gate)
+                if gate is not None and not isinstance(layer, _Convolution):
+                    slope = conv.through(slope, gate, precision=self.precision)
+        if aside is not None:
+            torch.cuda.current_stream(x.device).wait_stream(aside)
 
     def scores(self, packed: Tensor, x: Tensor) -> Tensor:
         """Every model's scores of every sample. Shapes: packed (M, width), x (S, *input_shape) -> (M, S, outputs)."""
@@ -508,7 +563,9 @@ class Stacked:
         largest = total = math.prod(shape)
         for layer in self.layers:
             if isinstance(layer, _Convolution):
-                shape = (layer.bias.size, *((v // 2 for v in shape[1:]) if layer.pool else shape[1:]))
+                shape = (layer.bias.size, *shape[1:])
+            if isinstance(layer, _Convolution | _GroupNorm) and layer.pool:
+                shape = (shape[0], *(v // 2 for v in shape[1:]))
             total = max(total, math.prod(shape) + largest)
             largest = math.prod(shape)
         most = max(1, _ACTIVATIONS_AT_ONCE // (4 * size * total))

@@ -1,0 +1,45 @@
+"""Signals: the first is heard, the second stops; and afterwards everything is as it was."""
+
+import signal
+import threading
+
+import pytest
+
+from dspodfl.interrupt import Interrupt, Interrupted
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_is_waited_for_and_the_second_stops_at_once(number, code):
+    with Interrupt() as interrupt, interrupt.patiently():
+        signal.raise_signal(number)
+        assert interrupt.heard is not None and interrupt.heard.code == code
+        with pytest.raises(Interrupted) as second:
+            signal.raise_signal(number)
+    assert second.value.code == code
+
+
+def test_nobody_waits_unless_they_are_patient():
+    with Interrupt() as interrupt:
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+        assert interrupt.heard is None
+
+
+def test_afterwards_signals_do_what_they_did_before():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Interrupt():
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_in_another_thread_nothing_changes():
+    before, found = signal.getsignal(signal.SIGTERM), []
+
+    def enter():
+        with Interrupt() as interrupt:
+            found.append((signal.getsignal(signal.SIGTERM), interrupt.heard))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert found == [(before, None)]
