@@ -170,19 +170,32 @@ def scaling(
     for name in algorithms:
         found["weak", name, max(ranks)] = found["strong", name, max(ranks)]
     rows = []
-    for (kind, name, count), turns in found.items():
+    for (kind, name, _), turns in found.items():
         best = min(turns, key=lambda turn: min(turn["seconds"]))
         first = min(min(turn["seconds"]) for turn in found[kind, name, min(ranks)])
         took = min(best["seconds"])
         medians = [statistics.median(turn["seconds"]) for turn in turns]
-        rows.append(best | {"kind": kind, "algorithm": name, "best": took, "median": min(medians), "speedup": first / took})
+        rows.append(
+            best | {"kind": kind, "algorithm": name, "best": took, "median": min(medians), "speedup": first / took}
+        )
     return rows
 
 
 def show(rows: Sequence[dict[str, Any]]) -> str:
     """The table, in Markdown."""
     names = ("compute", "events", "minibatches", "send", "wait")
-    head = ["", "ranks", "clients", "links cut", "ms an iteration", "speed-up", *names, "MB sent", "predicted", "of events"]
+    head = [
+        "",
+        "ranks",
+        "clients",
+        "links cut",
+        "ms an iteration",
+        "speed-up",
+        *names,
+        "MB sent",
+        "predicted",
+        "of events",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         scale = row["speedup"] * (1 if row["kind"] == "strong" else row["ranks"])
@@ -208,7 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to a file")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw it")
-    parser.add_argument("--read", type=Path, metavar="FILE", help="draw and print what --json wrote, and measure nothing")
+    parser.add_argument(
+        "--read", type=Path, metavar="FILE", help="draw and print what --json wrote, and measure nothing"
+    )
     given = parser.parse_args(arguments)
     if given.found is not None:
         clients, degree, algorithm, iterations = given.worker

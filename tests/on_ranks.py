@@ -59,7 +59,11 @@ def resumed(team, folder, changes):
     for path in Store(Path(folder)).sealed()[::-1]:
         found = load(path)
         again = kept(team, Path(folder), changes, Unfinished(Path(folder), found, found.about["config"], {}))
-        models = all(torch.equal(again["models"][key][name], value) for key, one in whole["models"].items() for name, value in one.items())
+        models = all(
+            torch.equal(again["models"][key][name], value)
+            for key, one in whole["models"].items()
+            for name, value in one.items()
+        )
         same.append((found.iteration, again["metrics"].equals(whole["metrics"]), models))
     return {"whole": whole, "same": same} if team.rank == 0 else None
 
@@ -87,7 +91,8 @@ def talked(team):
             "sent": team.sent - before,
             "total": team.total(torch.tensor([1.0, float(team.rank)])).tolist(),
             "collect": [
-                part.tolist() for part in team.collect(torch.full((team.rank + 1,), team.rank), range(1, team.ranks + 1))
+                part.tolist()
+                for part in team.collect(torch.full((team.rank + 1,), team.rank), range(1, team.ranks + 1))
             ],
             "share": team.share(team.rank),
             "any": (team.any(team.rank == 1), team.any(False)),

@@ -31,7 +31,12 @@ BASE = {
     "eval": {"every": 5},
 }
 CLIENTS, RUNS = {"scale": {"split": "clients"}}, {"scale": {"split": "runs"}}
-OWN = {"regular": {"degree": 4}, "small_world": {"rewire": 0.3}, "erdos_renyi": {"p": 0.5}, "geometric": {"radius": 0.6}}
+OWN = {
+    "regular": {"degree": 4},
+    "small_world": {"rewire": 0.3},
+    "erdos_renyi": {"p": 0.5},
+    "geometric": {"radius": 0.6},
+}
 
 
 def merged(one, other):
@@ -52,8 +57,10 @@ def studies():
         "fp64": CLIENTS | {"train": {"precision": "fp64"}},
         "bf16": CLIENTS | {"train": {"precision": "bf16"}},
         "mlp": CLIENTS | {"model": {"name": "mlp", "hidden": [5]}, "algorithms": ["dspodfl", "dfedavg"]},
-        "ridge": CLIENTS | {"data": {"name": "ridge", "samples": 20, "test_samples": 30, "dimension": 4}, "model": {"name": "linear"}},
-        "lost": RUNS | {"seeds": 3, "model": {"name": "logistic"}, "train": {"learning_rate": {"kind": "constant", "value": 1e38}}},
+        "ridge": CLIENTS
+        | {"data": {"name": "ridge", "samples": 20, "test_samples": 30, "dimension": 4}, "model": {"name": "linear"}},
+        "lost": RUNS
+        | {"seeds": 3, "model": {"name": "logistic"}, "train": {"learning_rate": {"kind": "constant", "value": 1e38}}},
     }
     cases["lost clients"] = merged(cases["lost"], CLIENTS)
     for order in ("combine_then_adapt", "adapt_then_combine"):
@@ -81,14 +88,25 @@ def studies():
 def on_ranks(ranks, cases, folder):
     """What ``tests.on_ranks`` finds on so many processes."""
     (folder / "cases").write_bytes(pickle.dumps(cases))
-    words = [sys.executable, "-W", "error::UserWarning", "-c", LAUNCH, str(ranks), str(folder / "cases"), str(folder / "found")]
+    words = [
+        sys.executable,
+        "-W",
+        "error::UserWarning",
+        "-c",
+        LAUNCH,
+        str(ranks),
+        str(folder / "cases"),
+        str(folder / "found"),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-4000:]
     return pickle.loads((folder / "found").read_bytes())
 
 
 ROOT = Path(__file__).parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])}
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+}
 LAUNCH = """
 import sys
 from dspodfl.distributed import launch
@@ -121,7 +139,10 @@ def answers_of(ranks, folder):
         changes = merged(SHORT, {"seeds": 2, "scale": {"split": split}})
         cases[f"resumed {split}"] = ("resumed", {"folder": str(folder / split), "changes": changes})
     cases["few runs"] = ("refused", {"changes": merged(BASE, RUNS)})
-    cases["few clients"] = ("refused", {"changes": merged(BASE, CLIENTS | {"clients": {"count": 1}, "graph": {"allow_disconnected": True}})})
+    cases["few clients"] = (
+        "refused",
+        {"changes": merged(BASE, CLIENTS | {"clients": {"count": 1}, "graph": {"allow_disconnected": True}})},
+    )
     return on_ranks(ranks, cases, folder)
 
 
@@ -207,8 +228,13 @@ def a_run_resumed_on_another_number_of_ranks_has_the_same_events(found, split):
 
 def what_cannot_be_divided_is_refused_on_every_rank(found):
     ranks, _, answers = found
-    assert answers["few runs"] == [f"scale.split = 'runs': must be 'clients': there are 1 runs for {ranks} ranks"] * ranks
-    assert answers["few clients"] == [f"ranks = {ranks}: must be at most 1, the number of clients of a run that is split"] * ranks
+    assert (
+        answers["few runs"] == [f"scale.split = 'runs': must be 'clients': there are 1 runs for {ranks} ranks"] * ranks
+    )
+    assert (
+        answers["few clients"]
+        == [f"ranks = {ranks}: must be at most 1, the number of clients of a run that is split"] * ranks
+    )
 
 
 # --- the command line, and signals ----------------------------------------------------------------------------
@@ -278,7 +304,11 @@ def test_after_a_kill_the_others_stop_a_restart_goes_on_and_a_second_kill_is_sai
     ranks_of(run)[0].kill()
     _, said = run.communicate(timeout=60)
     assert run.returncode == 1, said
-    assert said.strip().splitlines()[-1].startswith("error: rank 0 was killed (SIGKILL), and the others were stopped; go on")
+    assert (
+        said.strip()
+        .splitlines()[-1]
+        .startswith("error: rank 0 was killed (SIGKILL), and the others were stopped; go on")
+    )
     assert "Traceback" not in said
     assert Result.load(out).summary["study"]["complete"] is False  # what a dead run has measured can be read
     assert_gone_on(out, "--ranks", 3)
@@ -300,7 +330,17 @@ def test_sigterm_puts_away_where_all_ranks_stand_and_another_number_of_ranks_goe
 
 def test_what_is_wrong_is_said_once_for_all_ranks(tmp_path):
     config = write_toml(tmp_path / "few.toml", merged(BASE, CLIENTS))
-    run = start(config, "--ranks", 2, "--set", "clients.count=1", "--set", "graph.allow_disconnected=true", "--out", tmp_path / "out")
+    run = start(
+        config,
+        "--ranks",
+        2,
+        "--set",
+        "clients.count=1",
+        "--set",
+        "graph.allow_disconnected=true",
+        "--out",
+        tmp_path / "out",
+    )
     _, said = run.communicate(timeout=60)
     assert run.returncode == 2, said
     assert said.strip() == "error: ranks = 2: must be at most 1, the number of clients of a run that is split"

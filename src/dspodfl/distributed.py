@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from dspodfl.engine import Alone, Team
 from dspodfl.engine.team import Wait
@@ -73,9 +75,9 @@ class Group:
         self._watched(lambda: self._meet(backend))
 
     def _meet(self, backend: str) -> None:
-        store, number, count = next(dist.rendezvous("env://"))
+        store, number, count = next(rendezvous("env://"))
         # A launcher keeps its store when it starts a team anew; what the dead left in it would be taken for the living.
-        store = dist.PrefixStore(f"start {restarts()}", store)
+        store = PrefixStore(f"start {restarts()}", store)
         wait = timedelta(seconds=self._timeout)
         dist.init_process_group(backend, store=store, rank=number, world_size=count, timeout=wait)
 
@@ -103,7 +105,12 @@ class Group:
         if not operations:
             return lambda: None
         works = self._watched(lambda: dist.batch_isend_irecv(operations))
-        return lambda: self._watched(lambda: [work.wait() for work in works] and None)
+
+        def wait() -> None:
+            for work in works:
+                self._watched(work.wait)
+
+        return wait
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over ranks, the same bits on all of them."""

@@ -13,8 +13,8 @@ from dspodfl.checkpoint import FOLDER, Checkpoint, Store
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import DataError, InputError
 from dspodfl.journal import JOURNAL, Journal
+from dspodfl.judging import Row
 from dspodfl.results import Result, claim, sync
-from dspodfl.study import Row
 
 _SHORTEST, _LONGEST = 0.1, 0.5
 """Seconds between two places where a run can be stopped, about."""

@@ -12,7 +12,6 @@ from dspodfl.config.build import Setting
 from dspodfl.data import Federation
 from dspodfl.engine import Run
 
-
 Members = dict[int, tuple[np.ndarray, list[list[int]]]]
 """Seed -> how many samples each client holds, and which labels."""
 

@@ -133,7 +133,7 @@ class Pace:
 
 
 def agreed(team: Team, step: Callable[[], T]) -> T:
-    """A step that all ranks take, or none: what goes wrong on one of them is an error on all, the first rank's first."""
+    """A step that all ranks take, or none: what goes wrong on one of them is an error on all."""
     failure: Exception | None = None
     try:
         done = step()

@@ -24,6 +24,7 @@ from dspodfl.engine import Alone, Team
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
 from dspodfl.interrupt import Interrupt
+from dspodfl.judging import Row
 from dspodfl.keeper import Keeper
 from dspodfl.plan import Plan, free_memory
 from dspodfl.provenance import provenance
@@ -32,7 +33,7 @@ from dspodfl.results import Key, Result, claim, ordered, progress, typed
 from dspodfl.resume import Unfinished, complete, config_of
 from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Events, Schedule
-from dspodfl.study import Measurement, Row, Start, Watch, choose_device, choose_precision, measure
+from dspodfl.study import Measurement, Start, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
 
 _CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
@@ -379,7 +380,7 @@ class Simulation:
         }
 
     def _scale(self) -> dict[str, Any]:
-        """How the study was divided and, where clients were, the traffic of models: sent, and expected from the rates."""
+        """How the study was divided; where clients were, the traffic of models, as it was and as the rates say."""
         about = self.division.report(self.study.runs)
         if self.division.kind == "clients" and self.team.rank == 0:
             first = self._start.iteration if self._start else 0

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from dspodfl.engine import Block, Piece, Run, Snapshot, Stack, State, simulate
+from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
-from dspodfl.judging import COLUMNS, Row, judged
+from dspodfl.judging import Row, judged
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
 from dspodfl.scale import Division
+
 
 @dataclass(frozen=True, eq=False)
 class Study:
@@ -153,8 +154,8 @@ def measure(
     """Run a study, wave by wave, and yield what is measured, where it is measured; or go on from where it stood.
 
     A wave that runs out of memory is begun anew in halves; what was measured of it is not measured again. A run that
-    does not fit alone is an error that says how much it needs. With a ``division`` this is one process of several, which
-    all go through the same waves, and none of them can begin a wave anew.
+    does not fit alone is an error that says how much it needs. With a ``division`` this is one process of several; all
+    go through the same waves, and none of them can begin a wave anew.
     """
     watch, division = watch or Watch(), division or Division.alone(study.runs)
     precision, dtype, compute = choose_precision(study.precision, device)

@@ -39,10 +39,10 @@ def split_up(runs, model, ranks, *, owners=None, rule="simultaneous", dtype=torc
         here = [(run.seed, data) for run, data in zip(runs, held, strict=True)]
         problem = Problem(model, here, batch_size=BATCH, dtype=dtype)
         whole = torch.cat([scattered(model, run.clients, run.seed) for run in runs]).to(dtype)
-        start, shots = whole[torch.from_numpy(shard.own)], []
+        start = whole[torch.from_numpy(shard.own)]
         split, rules = Split(shard, team), RULES[rule]
-        for shot in simulate(stack, problem, rules, start, iterations=STEPS, every=every, split=split, **more):
-            shots.append((shot.iteration, shot.runs, shot.counters, shot.diverged, shot.theta.clone()))
+        way = simulate(stack, problem, rules, start, iterations=STEPS, every=every, split=split, **more)
+        shots = [(shot.iteration, shot.runs, shot.counters, shot.diverged, shot.theta.clone()) for shot in way]
         return shots, team.sent
 
     found = together(ranks, work)
@@ -130,7 +130,10 @@ def test_each_row_crosses_once_to_each_rank_that_a_firing_link_leads_to(graph, r
     expected = [0] * ranks
     for fired in block.events(0).v_hat:
         needs = {
-            (i, owners[0][j]) for a, b in graph.edges[fired] for i, j in ((a, b), (b, a)) if owners[0][i] != owners[0][j]
+            (i, owners[0][j])
+            for a, b in graph.edges[fired]
+            for i, j in ((a, b), (b, a))
+            if owners[0][i] != owners[0][j]
         }
         for i, _ in needs:
             expected[owners[0][i]] += 8 * model.parameters

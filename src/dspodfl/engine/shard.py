@@ -153,4 +153,3 @@ def crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -
     first = np.flatnonzero(np.concatenate([[True], (np.diff(row) != 0) | (np.diff(peer) != 0)])[: len(row)])
     bounds = np.concatenate([[0], np.cumsum(np.bincount(peer[first], minlength=ranks))])
     return Crossings(row[first], bounds, link, first)
-

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class Exchange:
 
 def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:
     ends = bounds.tolist()
-    return [buffer[a:b] if b > a else None for a, b in zip(ends, ends[1:], strict=False)]
+    return [buffer[a:b] if b > a else None for a, b in pairwise(ends)]
 
 
 class Stepwise:
@@ -182,7 +183,7 @@ class Compiled:
         self._order = compiled.order_for(theta.numpy(), inner.ptr, inner.col, torch.get_num_threads())
         self._far = np.flatnonzero(self._links.col >= own)
         self._col = self._links.col.copy()
-        self._active: np.ndarray | None = None
+        self._active = np.zeros((0, 0), dtype=self._models[0].numpy().dtype)
 
     @property
     def theta(self) -> Tensor:
@@ -266,5 +267,5 @@ class Compiled:
 
     def _still(self) -> None:
         """Rows of frozen runs still travel, since who sends them was settled before; nothing is made of them."""
-        for run in np.flatnonzero(~self._alive) if self._active is not None else ():
+        for run in np.flatnonzero(~self._alive) if len(self._active) else ():  # a run may be frozen before any block
             self._active[:, self._shard.links[run]] = 0
