@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.edge import CommandLine
 
-from dspodfl import Config, Result
+from dspodfl import Config, InputError, Result
 from dspodfl import run as run_alone
 from dspodfl.checkpoint import Store
 from dspodfl.graph import GENERATORS
 from dspodfl.results import Key
+from dspodfl.running import Asked, on_ranks
 
 EXACT = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "bytes", "diverged"]
 EXACT += [f"delay_{part}{how}" for part in ("processing", "transmission", "total") for how in ("", "_normalized")]
@@ -85,7 +87,7 @@ def studies():
     return out
 
 
-def on_ranks(ranks, cases, folder):
+def answered(ranks, cases, folder):
     """What ``tests.on_ranks`` finds on so many processes."""
     (folder / "cases").write_bytes(pickle.dumps(cases))
     words = [
@@ -143,7 +145,7 @@ def answers_of(ranks, folder):
         "refused",
         {"changes": merged(BASE, CLIENTS | {"clients": {"count": 1}, "graph": {"allow_disconnected": True}})},
     )
-    return on_ranks(ranks, cases, folder)
+    return answered(ranks, cases, folder)
 
 
 def same_but_for_rounding(one: pd.DataFrame, other: pd.DataFrame, close=2e-5):
@@ -345,3 +347,29 @@ def test_what_is_wrong_is_said_once_for_all_ranks(tmp_path):
     assert run.returncode == 2, said
     assert said.strip() == "error: ranks = 2: must be at most 1, the number of clients of a run that is split"
     assert not (tmp_path / "out").exists()
+
+
+def test_torch_distributed_is_known_in_one_module_alone():
+    source = ROOT / "src" / "dspodfl"
+    knows = [
+        path.name
+        for path in source.rglob("*.py")
+        if "import torch.distributed" in (text := path.read_text()) or "from torch.distributed" in text
+    ]
+    assert knows == ["distributed.py"]
+
+
+def test_ranks_that_make_no_sense_are_refused(tmp_path, monkeypatch, capsys):
+    line = CommandLine(monkeypatch, capsys, tmp_path)
+    assert "ranks = 0: must be an integer of at least 1" in line("run", "--ranks", 0).err
+    assert (
+        "ranks = None: must be an integer of at least 1 where --max-restarts is given"
+        in line("run", "--max-restarts", 2).err
+    )
+    assert "max-restarts = -1: must be 0 or more" in line("run", "--ranks", 2, "--max-restarts", -1).err
+    answer = line("run", "--ranks", 2, "--set", "clients.count=x")
+    assert answer.code == 2 and "clients.count = 'x'" in answer.err  # before anything is launched
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="a launcher has started this process"):
+        on_ranks(Asked(None, [], None, None, "cpu", None, False, False, False, None, False, True), 2, 0)

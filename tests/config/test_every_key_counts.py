@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.edge import keys, on_the_cpu, tables, tiny, walk
+from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, walk
 
 from dspodfl import Config, Dataset, InputError, Simulation, graph, run
 from dspodfl.checkpoint import Store, load
 from dspodfl.config import build as building
 from dspodfl.config.build import Own, build
+from dspodfl.engine import Alone
 from dspodfl.graph import Part
 from dspodfl.keeper import Keeper
 from dspodfl.problem import Problem
+from dspodfl.scale import choose_split
 from dspodfl.study import Study
 
 
@@ -805,3 +807,22 @@ def test_every_kind_of_learning_rate_falls_otherwise():
         study = built(train={"learning_rate": {"kind": kind, "value": 0.1, **own.get(kind, {})}})
         found[kind] = rates_of(study, range(5))
     assert different(found)
+
+
+# --- several processes ----------------------------------------------------------------------------------------
+
+
+@says("Scale.split")
+def test_the_split_says_whether_runs_or_clients_are_divided():
+    runs = built(seeds=2).runs
+    assert choose_split("auto", runs, 4)[0] == "runs" and choose_split("auto", runs[:3], 4)[0] == "clients"
+    assert [choose_split(wanted, runs, 2)[0] for wanted in ("runs", "clients")] == ["runs", "clients"]
+
+
+@says("Scale.timeout")
+def test_the_timeout_is_how_long_ranks_wait_for_each_other(monkeypatch, capsys, tmp_path):
+    heard = []
+    monkeypatch.setattr(Alone, "patience", lambda self, seconds: heard.append(seconds))
+    (tmp_path / "study.toml").write_text(TINY_TOML)
+    CommandLine(monkeypatch, capsys, tmp_path)("run", "study.toml", "--set", "scale.timeout=7.5")
+    assert heard == [7.5]
