@@ -36,7 +36,7 @@ from dspodfl.rule import RULES
 from dspodfl.scale import expected_rows
 
 BATCH = 16
-_STRIDE = 20
+_STRIDE = 10
 """Iterations of a measurement; the first does not count."""
 
 

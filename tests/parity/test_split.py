@@ -95,6 +95,18 @@ def test_every_kind_of_graph_can_be_split(kind, dtype):
     assert_the_same(runs, model, looks, dtype=dtype)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_linear_models_on_the_cpu_are_the_same_to_the_bit_where_few_rows_cross(algorithm):
+    model, dataset = MODELS["svm"]()
+    runs = [make_run(algorithm, 2, graph=generate("grid", 40, seed=0), data=dataset)]
+    owners = [np.arange(40) // 20]
+    looks, sent, _ = split_up(runs, model, 2, owners=owners, dtype=torch.float32)
+    alone = advance(runs, model, iterations=STEPS, every=10, dtype=torch.float32)
+    assert min(sent) > 0
+    for (_, _, _, _, theta), expected in zip(looks, alone[0], strict=True):
+        assert torch.equal(theta, expected.theta)
+
+
 def test_changing_graphs_and_delays_to_look_at_can_be_split():
     model, dataset = MODELS["svm"]()
     walk = Waypoint(generate("geometric", 8, seed=0, radius=0.5), 3, 0.5, STEPS, (0.01, 0.1))
