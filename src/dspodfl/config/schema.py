@@ -59,6 +59,7 @@ class Train(Table):
     learning_rate: LearningRate = ConstantRate()
     order: Literal["simultaneous", "combine_then_adapt", "adapt_then_combine"] = "simultaneous"
     dfedavg_period: Literal["auto"] | Count = "auto"
+    until_delay: Positive | None = None
     precision: Literal["auto", "fp64", "fp32", "tf32", "bf16"] = "auto"
 
 

@@ -5,6 +5,7 @@ Events are drawn for all runs and many iterations at once, on the device that us
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,8 @@ class Run:
     schedule: Schedule
     data: Federation
     learning_rate: LearningRate
+    until: float = math.inf
+    """The raw total delay from which on nothing fires any more."""
 
     @property
     def clients(self) -> int:
@@ -142,6 +145,10 @@ class _Draw:
         self.weight = torch.from_numpy(weight).to(device, dtype)
         count = torch.tensor([run.clients for run in stack.runs], device=device)
         self._run_of = torch.repeat_interleave(torch.arange(len(runs), device=device), count)
+        count = torch.tensor([run.rates.graph.links for run in stack.runs], device=device)
+        self._run_of_link = torch.repeat_interleave(torch.arange(len(runs), device=device), count)
+        until = torch.tensor([run.until for run in stack.runs], dtype=torch.float64, device=device)
+        self._until = until if bool(torch.isfinite(until).any()) else None
 
     def block(self, k: np.ndarray) -> Block:
         """The events of some iterations, and what follows from them."""
@@ -163,6 +170,10 @@ class _Draw:
             weight[:, stack.links[r]] = torch.from_numpy(ratio).to(device, self.dtype)
             if present is not None:
                 v_hat[:, stack.links[r]] &= torch.from_numpy(present).to(device)
+        if self._until is not None:
+            over = self.ledger.before(k, v, v_hat) >= self._until
+            v &= ~over[:, self._run_of]
+            v_hat &= ~over[:, self._run_of_link]
         known = {id(run.learning_rate): run.learning_rate(k) for run in stack.runs}
         rates = np.stack([known[id(run.learning_rate)] for run in stack.runs], axis=1)
         lr = torch.from_numpy(rates).to(device, self.dtype)[:, self._run_of]
