@@ -654,6 +654,15 @@ def test_dfedavg_exchanges_after_its_period():
     assert events("dfedavg", 10, rates=rates).v_hat.all(axis=1).nonzero()[0].tolist() == [4, 9]
 
 
+@says("Train.until_delay")
+def test_a_run_rests_once_its_delay_has_reached_the_bound():
+    rates = {"sgd": {"law": "constant", "value": 0.5}, "link": {"law": "constant", "value": 0.5}}  # 4 an iteration
+    base = {"algorithms": ["dgd"], "rates": rates, "eval": {"every": 1}}
+    for until, reached in ((10.0, [0, 4, 8, 12, 12, 12]), (12.0, [0, 4, 8, 12, 12, 12]), (12.5, [0, 4, 8, 12, 16, 16])):
+        found = run(tiny(**base, train={"iterations": 5, "until_delay": until}), device="cpu").metrics
+        assert found["delay_total"].tolist() == reached
+
+
 @says("Train.precision")
 def test_precision_decides_how_exactly_gradients_are_computed():
     exact, single, half, auto = (final(train={"precision": name}) for name in ("fp64", "fp32", "bf16", "auto"))
