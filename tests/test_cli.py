@@ -21,10 +21,10 @@ from tests.edge import TINY_TOML, CommandLine
 
 from dspodfl import Config, InputError, Result, replay, run
 from dspodfl.config import load, template
+from dspodfl.judging import COLUMNS
 from dspodfl.models import MODELS
 from dspodfl.results import FILES
 from dspodfl.schedule import SCHEDULES
-from dspodfl.study import COLUMNS
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 """The surroundings of a process of its own."""

@@ -8,8 +8,8 @@ import pytest
 
 from dspodfl import Config
 from dspodfl.config import template
+from dspodfl.judging import COLUMNS
 from dspodfl.rng import Stream
-from dspodfl.study import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -13,7 +13,7 @@ from dspodfl import ConfigError, InputError, run, study, sweep
 from dspodfl.config import Config
 from dspodfl.errors import DataError
 from dspodfl.grid import Axis, Point, assign, cells
-from dspodfl.study import COLUMNS
+from dspodfl.judging import COLUMNS
 from dspodfl.sweep import Sweep, claim
 
 

@@ -7,9 +7,9 @@ from matplotlib.colors import to_hex
 from tests.edge import tiny
 
 from dspodfl import plots, run
+from dspodfl.judging import COLUMNS
 from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture
 from dspodfl.schedule import SCHEDULES
-from dspodfl.study import COLUMNS
 
 OKABE_ITO = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000"}
 

@@ -14,10 +14,10 @@ import pytest
 from dspodfl import readings
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
+from dspodfl.judging import COLUMNS
 from dspodfl.outcome import Outcome
 from dspodfl.report import page
 from dspodfl.results import Result
-from dspodfl.study import COLUMNS
 from dspodfl.summary import summarize
 from dspodfl.verdict import Verdict
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dspodfl.study import COLUMNS
+from dspodfl.judging import COLUMNS
 from dspodfl.summary import DELAYS, summarize
 
 

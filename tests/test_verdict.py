@@ -6,8 +6,8 @@ import pytest
 
 from dspodfl import readings, verdict
 from dspodfl.experiment import Check, Experiment, Printed, Read
+from dspodfl.judging import COLUMNS
 from dspodfl.outcome import Outcome, read
-from dspodfl.study import COLUMNS
 from dspodfl.verdict import Evidence, Verdict, beside, judge, overall
 
 PERFECT = {"dspodfl": 1.0, "dgd": 0.5}

@@ -30,7 +30,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from dspodfl.engine import Piece
+from dspodfl.engine import Alone, Piece, Team
 from dspodfl.errors import DataError
 from dspodfl.plan import Plan
 from dspodfl.results import parquet, sync, write
@@ -65,6 +65,21 @@ class Checkpoint:
     """What else the manifest says: configuration, names of the runs, versions, seconds, options."""
 
 
+class _Careful:
+    """Keeps the first error of the file system, so that a rank that cannot write still meets the others."""
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None
+
+    def __enter__(self) -> _Careful:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, OSError):
+            self.error = self.error or error
+        return isinstance(error, OSError)
+
+
 class DamagedError(DataError):
     """A checkpoint that is not whole."""
 
@@ -76,15 +91,36 @@ class Store:
         self.folder, self.keep = folder / FOLDER, keep
         self._known: tuple[Path, Entries] | None = None
 
-    def save(self, made: Checkpoint) -> Path:
-        """Write a checkpoint; an error leaves those that are there as they are."""
-        aside = self.aside()
+    def save(self, made: Checkpoint, team: Team | None = None) -> Path:
+        """Write a checkpoint; an error leaves those that are there as they are.
+
+        Each rank of a team writes the shards of what it holds; rank 0 seals the checkpoint once all have.
+        """
+        team = team or Alone()
+        first, aside, entries, here = team.rank == 0, None, Entries(), _Careful()
         try:
-            entries = self._finished(aside, made)
-            entries |= shards(aside, "state", made.pieces())
-            return self.seal(aside, made, entries)
+            with here:
+                aside = self.aside() if first else None
+                entries |= self._finished(aside, made) if aside else {}
+            aside = team.share(aside)
+            name = "state" if team.ranks == 1 else f"state-{team.rank:04d}"
+            with here:
+                entries |= shards(aside, name, made.pieces()) if aside else {}
+            everyone = team.gather((entries, here.error))
+            path = None
+            with here:
+                for theirs, error in everyone or ():
+                    if error:
+                        raise error
+                    entries |= theirs
+                path = self.seal(aside, made, entries) if first and aside else None
+            path, lost = team.share((path, here.error))
+            if lost:
+                raise lost
+            return Path(path)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            if first and aside is not None:
+                shutil.rmtree(aside, ignore_errors=True)
             raise
 
     def aside(self) -> Path:

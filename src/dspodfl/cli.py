@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import sys
-from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from dspodfl import theory_commands
 from dspodfl._version import __version__
-from dspodfl.commands import importable, register
-from dspodfl.display import ERR, OUT, Meter, how_to_resume, print_complete, print_places, print_result, print_unfinished
-from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
+from dspodfl.commands import register
+from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
+from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
+from dspodfl.running import Asked, carry_out, importable, on_ranks
 
 if TYPE_CHECKING:
-    from dspodfl.config import Config
-    from dspodfl.keeper import Keeper
-    from dspodfl.resume import Unfinished
+    pass
 
 app = typer.Typer(
     add_completion=False,
@@ -76,6 +71,16 @@ def run(
             metavar="DIR", help="Go on with the run in DIR, which was interrupted or died, as it was asked for."
         ),
     ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=int),
+    ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=int
+        ),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
 ) -> None:
@@ -84,111 +89,13 @@ def run(
     Ctrl-C and SIGTERM put away where it stands, and write what was measured (exit codes 130 and 143); a run that was
     interrupted, or died, is gone on with by --resume.
     """
-    show = not (quiet or as_json)
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    from dspodfl.interrupt import Interrupt, Interrupted
-
-    with ExitStack() as ends:
-        interrupt = ends.enter_context(Interrupt())
-        try:
-            from dspodfl.results import Result
-            from dspodfl.resume import complete
-            from dspodfl.simulation import Simulation
-
-            if resume is not None and complete(resume):
-                print_complete(Result.load(resume), resume, show, as_json)
-                return
-            options = {"models": save_models, "record": record_events, "beside": ""}
-            how = {"changes": changes or [], "algorithms": names, "seeds": seeds}
-            if resume is None:
-                settled, keeper, before = _new(config, how, out, overwrite, options, ends)
-            else:
-                settled, keeper, before = _unfinished(config, how, resume, out is not None or overwrite, options, ends)
-            folder, record = keeper.folder, bool(options["record"])
-            meter = Meter(settled.train.iterations, show)
-            simulation = Simulation(settled, device=device, record_events=record, tick=meter.tick, on_plan=meter.plan)
-            for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
-                ERR.print(Text(note), soft_wrap=True)
-        except Interrupted as error:
-            what = "nothing was written" if resume is None else "its folder is as it was"
-            raise _interrupted(error, f"before anything was measured; {what}") from None
-        too_large, doing = None, f"at once; {how_to_resume(folder)}"
-        try:
-            with interrupt.patiently():
-                try:
-                    with meter:
-                        for update in simulation:
-                            meter.show(update.rows)
-                except OutOfMemoryError as error:
-                    if not simulation.measured:
-                        raise
-                    too_large = error
-                doing = f"while writing {folder}; {how_to_resume(folder)}"
-                result = simulation.result()
-                keeper.finish(result, models=bool(options["models"]))
-        except KeyboardInterrupt as error:
-            raise _interrupted(error, doing) from None
-    if as_json:
-        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
-    elif show:
-        print_result(result)
-        print_places(folder)
-    if too_large:
-        raise OutOfMemoryError(f"{too_large}; what was measured until then is in {folder}")
-    if interrupt.heard and not simulation.complete:
-        where = f"after iteration {result.summary['study']['interrupted_at']:,}"
-        raise _interrupted(
-            interrupt.heard, f"{where}; what was measured so far is in {folder}; {how_to_resume(folder)}"
-        )
-
-
-def _new(
-    config: Path | None,
-    how: dict[str, Any],
-    out: Path | None,
-    overwrite: bool,
-    options: dict[str, Any],
-    ends: ExitStack,
-) -> tuple[Config, Keeper, None]:
-    """The configuration and the keeper of a new run."""
-    from dspodfl.config import load
-    from dspodfl.keeper import Keeper
-    from dspodfl.results import claim
-
-    importable(config)
-    settled = load(config, **how)
-    folder = out or _default_folder(config, settled)
-    claim(folder, overwrite=overwrite)
-    options["beside"] = str((config or Path()).resolve().parent)
-    return settled, ends.enter_context(Keeper(folder, options)), None
-
-
-def _unfinished(
-    config: Path | None, how: dict[str, Any], folder: Path, elsewhere: bool, options: dict[str, Any], ends: ExitStack
-) -> tuple[Config, Keeper, Unfinished]:
-    """The configuration and the keeper of a run that is gone on with, as it was asked for."""
-    from dspodfl.config import load
-    from dspodfl.keeper import Keeper
-    from dspodfl.resume import CONFIG, Unfinished
-
-    if elsewhere:
-        allowed = "given without --out and --overwrite: a run that is gone on with stays in its folder"
-        raise InputError("--resume", str(folder), allowed)
-    keeper = ends.enter_context(Keeper(folder, options))
-    keeper.reopen()
-    before = Unfinished.read(folder)
-    options |= {key: value for key, value in before.options.items() if value}
-    importable(config)
-    importable(Path(options["beside"]) / CONFIG)
-    if config is None and not (folder / CONFIG).is_file():
-        given = f"dspodfl run {CONFIG} --resume {folder}"
-        raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
-    return load(config or folder / CONFIG, **how), keeper, before
-
-
-def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
-    ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
-    return typer.Exit(getattr(error, "code", 130))
+    asked = Asked(
+        config, changes or [], names, seeds, device, out, overwrite, save_models, record_events, resume, as_json, quiet
+    )
+    if ranks is not None or max_restarts:
+        raise typer.Exit(on_ranks(asked, ranks, max_restarts))
+    carry_out(asked)
 
 
 @app.command()
@@ -259,21 +166,40 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
     try:
         app()
+    except SystemExit as ending:
+        _end(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
     except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
-        for line in str(error).splitlines():
-            ERR.print(Text(f"error: {line}"), soft_wrap=True)
-        sys.exit(2)
+        _say(error)
+        _end(2)
+    except LostRankError as error:
+        _say(error)
+        _end(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        _end(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
-def _default_folder(config: Path | None, settled: Any) -> Path:
-    name = config.stem if config else "default"
-    digest = hashlib.sha256(settled.model_dump_json().encode()).hexdigest()[:7]
-    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{digest}"
+def _end(code: int) -> None:
+    """Exit; a rank that fails does so at once, since what it shares with the others may wait for them, or abort."""
+    if code and "RANK" in os.environ:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _say(error: Exception) -> None:
+    """An error, once: of several ranks the first says what all know, and whoever launched them that one is gone."""
+    rank = os.environ.get("RANK", "0")
+    if rank != "0" and getattr(error, "agreed", False):
+        return
+    if isinstance(error, LostRankError) and {"RANK", "DSPODFL_LAUNCHED"} <= os.environ.keys():
+        return
+    where = f"rank {rank}: " if rank != "0" and not isinstance(error, LostRankError) else ""
+    for line in str(error).splitlines():
+        ERR.print(Text(f"error: {where}{line}"), soft_wrap=True)
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

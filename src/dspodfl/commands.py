@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from dspodfl.display import ERR, OUT
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
 from dspodfl.interrupt import Interrupt
+from dspodfl.running import importable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,18 +26,9 @@ if TYPE_CHECKING:
     from dspodfl.outcome import Outcome
     from dspodfl.plan import Plan
 
-_out = Console(width=None if sys.stdout.isatty() else 240)
-_err = Console(stderr=True)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")]
-
-
-def importable(config: Path | None) -> None:
-    """Let factories and schedules of one's own lie beside the configuration or in the working directory."""
-    for folder in {str(Path.cwd()), str((config or Path()).resolve().parent)}:
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
 
 
 def register(app: typer.Typer) -> None:
@@ -77,6 +68,7 @@ def sweep(
     if at_delay is not None and not 0 < at_delay < float("inf"):
         raise InputError("--at-delay", at_delay, "a finite number above 0")
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
+    importable(config)
     base = load(config, changes or [], algorithms=names, seeds=seeds).model_dump(exclude_unset=True)
     if at_delay is not None:
         base.setdefault("eval", {})["at_delay"] = [at_delay]
@@ -123,7 +115,7 @@ def reproduce(
     if list_them or not names:
         for name in experiments.names():
             found = experiments.named(name)
-            _out.print(Text(f"  {name:<32} {found.paper:<28} {found.title}"), soft_wrap=True)
+            OUT.print(Text(f"  {name:<32} {found.paper:<28} {found.title}"), soft_wrap=True)
         if not list_them:
             raise InputError("NAME", "", "given: one or more of these, or all")
         return
@@ -135,17 +127,17 @@ def reproduce(
         left = [e.name for e in chosen if e.dataset != "fmnist"]
         chosen = [e for e in chosen if e.dataset == "fmnist"]
         if left and not quiet:
-            _err.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
+            ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
     started = time.monotonic()
     for number, experiment in enumerate(chosen, 1):
         if not quiet:
-            _err.print(Text(f"[{number}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
+            ERR.print(Text(f"[{number}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
         grid = experiment.cells(quick=quick, seeds=seeds)
         outcome = _carry_out(experiment, grid, out / experiment.name, out / "cells", device, overwrite, quiet, quick)
         if not quiet:
             _print(outcome, out / experiment.name)
     if not quiet:
-        _err.print(Text(f"{len(chosen)} experiments in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
+        ERR.print(Text(f"{len(chosen)} experiments in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
 
 
 def report(
@@ -189,7 +181,7 @@ def _carry_out(
     run.prepare()
     claim(folder, content, overwrite=overwrite)
     if run.finished and not quiet:
-        _err.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
+        ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
     started = time.monotonic()
     try:
         with Interrupt(), meter:
@@ -200,7 +192,7 @@ def _carry_out(
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {folder}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
-        _err.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
+        ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
         raise typer.Exit(getattr(error, "code", 130)) from None
     about = run.about() | {"wall_seconds": time.monotonic() - started, "quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about)
@@ -221,7 +213,7 @@ class _Meter:
             TaskProgressColumn(),
             TextColumn("ETA"),
             TimeRemainingColumn(),
-            console=_err,
+            console=ERR,
             disable=not visible,
             transient=True,
         )
@@ -251,17 +243,17 @@ class _Meter:
         """Say so where memory made the waves smaller."""
         if plan.halvings:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            _err.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
+            ERR.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
 
 
 def _print(outcome: Outcome, folder: Path) -> None:
     """The table, the verdicts and where the files are."""
-    _out.print(Text(outcome.title), soft_wrap=True)
-    _out.print(_as_table(outcome))
+    OUT.print(Text(outcome.title), soft_wrap=True)
+    OUT.print(_as_table(outcome))
     for found in outcome.verdicts:
-        _out.print(Text(f"  {found.word}: {found.sentence}"), soft_wrap=True)
-    _out.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
-    _out.print(Text(f"tables:  {folder}"), soft_wrap=True)
+        OUT.print(Text(f"  {found.word}: {found.sentence}"), soft_wrap=True)
+    OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
+    OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
 
 
 def _as_table(outcome: Outcome) -> Table:

@@ -39,3 +39,7 @@ class ConfigError(ValueError):
 
 class OutOfMemoryError(RuntimeError):
     """A run does not fit into the memory of its device; the message says how much it needs and what there is."""
+
+
+class LostRankError(RuntimeError):
+    """One of the processes that run a study together is gone or does not answer."""

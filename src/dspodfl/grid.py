@@ -78,7 +78,10 @@ class Cell:
     @property
     def digest(self) -> str:
         """A name for what the cell computes: equal for equal configurations of one version."""
-        text = json.dumps([__version__, self.config.model_dump(exclude=set(FREE))], sort_keys=True, default=str)
+        content = self.config.model_dump(exclude=set(FREE))
+        if content["train"]["until_delay"] is None:  # newer than cells that are finished
+            del content["train"]["until_delay"]
+        text = json.dumps([__version__, content], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 
 from dspodfl import journal, lock
 from dspodfl.checkpoint import FOLDER, Checkpoint, Store
+from dspodfl.engine import Alone, Team
 from dspodfl.errors import DataError, InputError
 from dspodfl.journal import JOURNAL, Journal
+from dspodfl.judging import Row
 from dspodfl.results import Result, claim, sync
-from dspodfl.study import Row
 
 _SHORTEST, _LONGEST = 0.1, 0.5
 """Seconds between two places where a run can be stopped, about."""
@@ -143,13 +144,16 @@ class Keeper:
         by_count = self._every_iterations > 0 and iteration > 0 and iteration % self._every_iterations == 0
         return by_count or 0 < self._every_minutes * 60 <= now - self._saved
 
-    def save(self, made: Checkpoint) -> None:
-        """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the run ends."""
+    def save(self, made: Checkpoint, team: Team | None = None) -> None:
+        """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the run ends.
+
+        Of several ranks each writes its own shards: all call this at once, and rank 0's keeper decides.
+        """
         place = len(made.plan.done), made.iteration
-        if place == self._place:
+        if (team or Alone()).share(place == self._place):
             return
         try:
-            self.store.save(made)
+            self.store.save(made, team)
         except OSError as error:
             self._fail("a checkpoint", error)
         self._saved, self._place = self._clock(), place

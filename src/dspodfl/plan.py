@@ -68,10 +68,12 @@ def make_plan(
     device: torch.device,
     dtype: torch.dtype,
     memory: int | None = None,
+    fewest: int = 1,
 ) -> Plan:
     """As few waves as fit, of about equal size; runs of one seed stand together, since they share their minibatches.
 
-    ``memory`` is what is free on the device, in bytes; it is asked where it is not given.
+    ``memory`` is what is free on the device, in bytes; it is asked where it is not given. No wave has fewer than
+    ``fewest`` runs.
     """
     free = free_memory(device) if memory is None else memory
     size = torch.finfo(dtype).bits // 8
@@ -82,11 +84,12 @@ def make_plan(
     order = sorted(range(len(runs)), key=lambda r: runs[r].seed)
     clients = [runs[r].clients for r in order]
     room = max(1.0, _SHARE * free - fixed)
-    count = min(len(order), math.ceil(sum(clients) * per_client / room))
+    most = max(1, len(order) // fewest)
+    count = min(most, math.ceil(sum(clients) * per_client / room))
     while True:
         waves = _cut(order, count)
         largest = max(sum(runs[r].clients for r in wave) for wave in waves)
-        if count == len(order) or largest * per_client <= room:
+        if count == most or largest * per_client <= room:
             return Plan((), tuple(sorted(wave) for wave in waves), per_client, fixed, free)
         count += 1
 

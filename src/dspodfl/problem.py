@@ -332,8 +332,9 @@ class _Shards:
     def of(held: Sequence[tuple[int, Federation, int]], device: torch.device) -> _Shards:
         """Of seeds, federations and where the samples of their datasets start."""
         sizes = [federation.sizes for _, federation, _ in held]
-        order = [(np.concatenate(federation.shards) + start).astype(np.int32) for _, federation, start in held]
-        client = [np.arange(len(size)) for size in sizes]
+        none = np.zeros(0, dtype=np.int64)
+        order = [(np.concatenate([none, *data.shards]) + start).astype(np.int32) for _, data, start in held]
+        client = [federation.number for _, federation, _ in held]
         seed = np.repeat([seed for seed, _, _ in held], [len(size) for size in sizes])
         size = np.concatenate(sizes)
         arrays = (np.concatenate(order), seed, np.concatenate(client), np.cumsum(size) - size, size)

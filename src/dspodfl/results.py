@@ -23,8 +23,8 @@ from torch import Tensor
 from dspodfl import journal
 from dspodfl.errors import DataError, InputError
 from dspodfl.journal import JOURNAL
+from dspodfl.judging import COLUMNS, Row
 from dspodfl.schedule import Events, Replay
-from dspodfl.study import COLUMNS, Row
 from dspodfl.summary import summarize
 
 if TYPE_CHECKING:

@@ -58,13 +58,18 @@ class Unfinished:
         if self.start is None:
             return []
         was, is_ = (
-            {"device": a["device"].split(" (")[0], "precision": a["precision"]}
+            {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
             | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
             for a in (self.start.about, about)
         )
         other = [f"{key} {was[key]}, here {is_[key]}" for key in was if was[key] != is_[key]]
         line = "the checkpoint is of another place ({}): events are the same, models to rounding"
         return [line.format("; ".join(other))] if other else []
+
+
+def begun(folder: Path) -> bool:
+    """Whether a folder holds anything of a run."""
+    return (folder / JOURNAL).exists() or (folder / SUMMARY).exists()
 
 
 def complete(folder: Path) -> bool:

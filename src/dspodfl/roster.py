@@ -12,10 +12,20 @@ from dspodfl.config.build import Setting
 from dspodfl.data import Federation
 from dspodfl.engine import Run
 
+Members = dict[int, tuple[np.ndarray, list[list[int]]]]
+"""Seed -> how many samples each client holds, and which labels."""
 
-def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None]) -> pd.DataFrame:
+
+def members(settings: Sequence[Setting]) -> Members:
+    """What the clients of each seed hold; asked before anybody lets go of samples."""
+    return {found.seed: (found.data.sizes, _labels(found.data)) for found in settings}
+
+
+def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: Members) -> pd.DataFrame:
     """The table of clients.parquet; accuracies are those of the clients of a run, where it was looked at."""
     tables = []
+    if not held:
+        return pd.DataFrame()
     for r, run in enumerate(runs):
         graph, own = run.rates.graph, accuracies.get(r)
         tables.append(
@@ -27,8 +37,8 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None]) -> pd.
                     "name": [graph.label(i) for i in range(run.clients)],
                     "degree": graph.degree,
                     "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
-                    "samples": run.data.sizes,
-                    "labels": _labels(run.data),
+                    "samples": held[run.seed][0],
+                    "labels": held[run.seed][1],
                     "final_accuracy": np.nan if own is None else own.numpy(),
                 }
             )

@@ -5,31 +5,35 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
+import torch
 from torch import Tensor
 
 from dspodfl import roster
 from dspodfl.checkpoint import Checkpoint
 from dspodfl.config import Config, dumps
 from dspodfl.config.build import Own, build
-from dspodfl.data import Dataset, Federation
+from dspodfl.data import Dataset, Federation, parts
+from dspodfl.engine import Alone, Team
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
 from dspodfl.interrupt import Interrupt
+from dspodfl.judging import Row
 from dspodfl.keeper import Keeper
-from dspodfl.plan import Plan
+from dspodfl.plan import Plan, free_memory
 from dspodfl.provenance import provenance
 from dspodfl.recorder import Recorder
 from dspodfl.results import Key, Result, claim, ordered, progress, typed
 from dspodfl.resume import Unfinished, complete, config_of
+from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Events, Schedule
-from dspodfl.study import Measurement, Row, Start, Watch, choose_device, choose_precision, measure
+from dspodfl.study import Measurement, Start, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
 
 _CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
@@ -74,41 +78,67 @@ class Simulation:
         record_events: bool = False,
         tick: Callable[[int], None] | None = None,
         on_plan: Callable[[Plan], None] | None = None,
+        team: Team | None = None,
     ) -> None:
-        config = config or Config()
+        config, self.team = config or Config(), team or Alone()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
         if schedules:
             config = _with_schedules(config, schedules)
         own = Own(model, _own_data(data), graph, schedules)
-        self.config, self.study, self.settings = build(config, own)
+        self.config, self.study, self.settings = agreed(self.team, lambda: build(config, own))
         self.precision = choose_precision(self.study.precision, self.device)[0]
+        free = free_memory(self.device) // (self.team.near if self.device.type == "cpu" else 1)
+        self.division = divide(self.config.scale.split, self.study.runs, self.team, free)
+        self._members = roster.members(self.settings) if self.team.rank == 0 else {}
+        if self.division.kind == "clients":
+            self._let_go()
         self.plan: Plan | None = None
         self._tick, self._on_plan, self._record = tick, on_plan, record_events
         self._keeper: Keeper | None = None
+        self._kept_somewhere = False
         self._start: Checkpoint | None = None
         self._stop: Callable[[], bool] = lambda: False
+        self.stopped = False
+        """Whether the study was ended before its time."""
         self._names: list[Key] = [(run.algorithm, run.seed) for run in self.study.runs]
         self._begin()
 
+    def _let_go(self) -> None:
+        """Keep the samples of the clients that are held here, and let go of all others."""
+        first = {run.seed: r for r, run in reversed(list(enumerate(self.study.runs)))}
+        owned = [self.division.owned(first[setting.seed]) for setting in self.settings]
+        held = parts([setting.data for setting in self.settings], owned)
+        self.settings = [replace(setting, data=data) for setting, data in zip(self.settings, held, strict=True)]
+        mine = {setting.seed: setting.data for setting in self.settings}
+        self.study = replace(self.study, runs=[replace(run, data=mine[run.seed]) for run in self.study.runs])
+
     def keep(
-        self, keeper: Keeper, stop: Callable[[], bool], *, overwrite: bool = False, before: Unfinished | None = None
+        self,
+        keeper: Keeper | None,
+        stop: Callable[[], bool],
+        *,
+        overwrite: bool = False,
+        before: Unfinished | None = None,
     ) -> list[str]:
         """Have a keeper put away where the study stands while it runs; ``stop`` is asked, often, whether to end there.
 
         ``before`` is a run that is gone on with, whose folder the keeper has reopened; without one the keeper takes a
-        new folder. Gives what a person should know about it.
+        new folder. Of several ranks the first one has the keeper, and all call this. Gives what a person should know.
         """
         notes: list[str] = []
-        if before is None:
-            keeper.create(overwrite=overwrite)
-        else:
-            before.check(self.config)
-            notes = before.notes + before.elsewhere(self._provenance | {"precision": self.precision})
+        if before is not None:
+            agreed(self.team, lambda: before.check(self.config))
+            notes = before.notes + before.elsewhere(
+                self._provenance | {"precision": self.precision, "ranks": self.team.ranks}
+            )
             self._start = before.start
+        else:
+            agreed(self.team, lambda: keeper.create(overwrite=overwrite) if keeper else None)
         table = self.config.checkpoint
-        keeper.when(table.every_iterations, table.every_minutes, table.keep)
-        self._keeper, self._stop = keeper, stop
+        if keeper:
+            keeper.when(table.every_iterations, table.every_minutes, table.keep)
+        self._keeper, self._stop, self._kept_somewhere = keeper, stop, True
         return notes
 
     def _begin(self) -> None:
@@ -118,6 +148,10 @@ class Simulation:
         self._kept: dict[int, Tensor] = {}
         self._last: Measurement | None = None
         self._seconds, self._iterations, self._of_wave = 0.0, 0, 0
+        # since the ranks last met:
+        self._fresh: list[Row] = []
+        self._looked: dict[int, Tensor | None] = {}
+        self._ran, self._sent, self._sent_before = 0, 0, self.team.sent
         if self._start is not None:
             self._take_up(self._start)
 
@@ -141,7 +175,7 @@ class Simulation:
         before = len(self._start.plan.done) * self.study.iterations if self._start else 0
 
         def tick(iteration: int, runs: int) -> None:
-            self._iterations += runs
+            self._ran += runs
             self._of_wave = iteration
             self._seconds = time.perf_counter() - start
             if self._tick:
@@ -157,28 +191,54 @@ class Simulation:
             return iteration + 1 if self._stop() else keeper.reach(iteration)
 
         block = self._recorder.add if self._record else Watch.block
-        watch = Watch(tick, block, planned, reach if keeper else None)
+        ahead = reach if keeper else None
+        pace = Pace(self.team, self.study.every, self.study.iterations, ahead)
+        alone = self.team.ranks == 1
+        watch = Watch(tick, block, planned, ahead if alone else pace.reach)
         if keeper and self._rows:
             self._note(keeper, self._rows)
-        for found in measure(self.study, self.device, watch, self._position()):
+        for found in measure(self.study, self.device, watch, self._position(), self.division):
             if self._last is not None and self._last.wave != found.wave:
                 before += self.study.iterations if self._last.iteration == self.study.iterations else 0
-            self._rows += found.rows
-            self._accuracies.update(zip(found.runs, found.accuracies, strict=True))
+            self._fresh += found.rows
+            self._looked |= dict(zip(found.runs, found.accuracies, strict=True))
             self._last = found
             self._seconds = time.perf_counter() - start
-            if found.iteration == self.study.iterations and len(found.wave) < len(self.study.runs):
-                # The models of the next wave will take the place of these.
-                self._kept |= {r: found.models(r).cpu() for r in found.wave}
-            if keeper and found.rows:
-                self._note(keeper, found.rows)
-            if keeper and keeper.due(found.iteration, not found.rows) and not self.complete:
-                keeper.save(self.checkpoint())
+            if alone or pace.met(found.iteration):
+                self._meet(found)
+                if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
+                    self._save()
             if found.rows:
                 yield Update(found.iteration, self.study.iterations, found.rows, found, self._names)
-            if self._stop():
+            if (alone or pace.met(found.iteration)) and self.team.any(self._stop()):
+                self.stopped = True
                 self.put_away()
                 return
+
+    def _meet(self, found: Measurement) -> None:
+        """Put together what the ranks have measured since they last met, and note it."""
+        rows, looked, ran = self._fresh, self._looked, self._ran
+        kept: dict[int, Tensor] = {}
+        if found.iteration == self.study.iterations and len(found.plan.left[0]) < len(self.study.runs):
+            # The models of the next wave will take the place of these.
+            kept = {r: found.models(r).cpu() for r in found.wave}
+        if self.division.kind == "runs":
+            everyone = self.team.gather((rows, looked, kept, ran)) or []
+            rows = [row for one in everyone for row in one[0]]
+            looked = {r: own for one in everyone for r, own in one[1].items()}
+            kept = {r: models for one in everyone for r, models in one[2].items()}
+            ran = sum(one[3] for one in everyone)
+        if self.division.kind == "clients":
+            sent = float(self.team.sent - self._sent_before)
+            self._sent = int(self.team.total(torch.tensor(sent, dtype=torch.float64)))
+            kept = kept if self.team.rank == 0 else {}
+        self._fresh, self._looked, self._ran = [], {}, 0
+        self._iterations += ran
+        self._rows += rows
+        self._accuracies |= looked
+        self._kept |= kept
+        if self._keeper and rows:
+            self._note(self._keeper, rows)
 
     def _position(self) -> Start | None:
         if self._start is None:
@@ -203,9 +263,21 @@ class Simulation:
             keeper.begin(self.result(models=False), header, rows, **beside)
 
     def put_away(self) -> None:
-        """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do."""
-        if self._keeper and not self.complete:
-            self._keeper.save(self.checkpoint())
+        """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do.
+
+        All ranks call it, where they have met.
+        """
+        if self.team.share(bool(self._keeper) and not self.complete):
+            self._save()
+
+    def _save(self) -> None:
+        """Every rank writes what its clients carry, and rank 0 the rest."""
+        made = self.checkpoint()
+        if self.team.ranks == 1 and self._keeper:
+            self._keeper.save(made)
+            return
+        folder = self.team.share(str(self._keeper.folder) if self._keeper else None)
+        (self._keeper or Keeper(Path(folder))).save(made, self.team)
 
     def checkpoint(self) -> Checkpoint:
         """Where the study stands; good until it goes on."""
@@ -221,6 +293,7 @@ class Simulation:
             "run_iterations": self._iterations,
             "options": self._keeper.options if self._keeper else {},
             "precision": self.precision,
+            "ranks": self.team.ranks,
             **self._provenance,
         }
         return Checkpoint(
@@ -244,20 +317,26 @@ class Simulation:
         return bool(self._rows)
 
     def result(self, *, models: bool = True) -> Result:
-        """What has been measured so far, with or without the models as they are now."""
-        if not self.measured:
+        """What has been measured so far, with or without the models as they are now.
+
+        Where there are several ranks, all ask for the models together, and the result of rank 0 is the whole one.
+        """
+        if not self.measured and self.team.rank == 0:
             raise InputError("result", "nothing", "taken after at least one evaluation")
+        held = dict(self._models()) if models else {}
+        if models and self.division.kind == "runs":
+            held = {name: one for part in self.team.gather(held) or [] for name, one in part.items()}
         metrics = ordered(self._rows, self.config.algorithms)
         return Result(
             metrics,
-            roster.clients(self.study.runs, self._accuracies),
+            roster.clients(self.study.runs, self._accuracies, self._members),
             {setting.seed: roster.setting(setting) for setting in self.settings},
             {
                 "study": self._about(),
                 "algorithms": summarize(metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay))),
             },
             dumps(self.config.model_dump()),
-            dict(self._models()) if models else {},
+            held,
             dict(self._events()),
         )
 
@@ -284,9 +363,10 @@ class Simulation:
             "runs": len(self.study.runs),
             "parameters": self.study.model.parameters,
             "wall_seconds": self._seconds,
-            "run_iterations_per_second": self._iterations / max(self._seconds, 1e-9),
+            "run_iterations_per_second": (self._iterations + self._ran) / max(self._seconds, 1e-9),
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
+            "scale": self._scale(),
             **self._provenance,
             "seeds": {
                 str(s.seed): {
@@ -298,6 +378,20 @@ class Simulation:
                 for s in self.settings
             },
         }
+
+    def _scale(self) -> dict[str, Any]:
+        """How the study was divided; where clients were, the traffic of models, as it was and as the rates say."""
+        about = self.division.report(self.study.runs)
+        if self.division.kind == "clients" and self.team.rank == 0:
+            first = self._start.iteration if self._start else 0
+            pairs = list(zip(self.study.runs, self.division.owners, strict=True))
+            rows = [expected_rows(run, owner, first, self._of_wave) for run, owner in pairs]
+            width = choose_precision(self.study.precision, self.device)[1].itemsize * self.study.model.parameters
+            known = [count for count in rows if count is not None]
+            one_wave = self.plan is not None and len(self.plan.done) + len(self.plan.left) == 1
+            about["bytes_sent"] = self._sent
+            about["bytes_expected"] = int(sum(known) * width) if one_wave and len(known) == len(rows) else None
+        return about
 
     @cached_property
     def _provenance(self) -> dict[str, Any]:

@@ -10,41 +10,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from dspodfl.engine import Block, Piece, Run, Snapshot, Stack, State, simulate
+from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
+from dspodfl.judging import Row, judged
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
-
-_NUMBERS_AT_ONCE = 2**25
-"""Parameters looked at at a time (256 MB in float64)."""
-
-Row = dict[str, object]
-"""One row of metrics.parquet: one algorithm, seed and evaluated iteration."""
-
-COLUMNS = (
-    "algorithm",
-    "seed",
-    "iteration",
-    "accuracy",
-    "accuracy_std",
-    "accuracy_min",
-    "accuracy_average_model",
-    "loss",
-    "consensus_error",
-    "optimality_error",
-    "delay_processing",
-    "delay_transmission",
-    "delay_total",
-    "delay_processing_normalized",
-    "delay_transmission_normalized",
-    "delay_total_normalized",
-    "sgd_steps",
-    "link_uses",
-    "bytes",
-    "diverged",
-)
+from dspodfl.scale import Division
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +85,7 @@ def products(precision: str) -> Iterator[None]:
 class Measurement:
     """What was measured at one iteration: a row for each run looked at, and each client's accuracy behind it.
 
-    At a pause nobody is looked at, and there is no row.
+    At a pause nobody is looked at, and there is no row. Where runs are split, only those of this process are seen.
     """
 
     iteration: int
@@ -123,10 +96,17 @@ class Measurement:
     plan: Plan  # the wave is the first of those left
     _stack: Stack
     _snapshot: Snapshot
+    _split: Split | None = None
 
     def models(self, run: int) -> Tensor:
-        """The models of a run of this wave as they are now. Shape: (clients, p)."""
-        return self._snapshot.models(self._stack.rows[self.wave.index(run)])
+        """The models of a run that advances here as they are now; where clients are split, all ranks ask together.
+
+        Shape: (clients, p).
+        """
+        r, split = self.wave.index(run), self._split
+        if split is None:
+            return self._snapshot.models(self._stack.rows[r])
+        return split.assembled(self._snapshot.models(split.shard.rows[r]), r)
 
     def pieces(self) -> Iterator[Piece]:
         """All that the runs of this wave carry, by their numbers in the study; good until the study goes on."""
@@ -165,23 +145,33 @@ class Watch:
 
 
 def measure(
-    study: Study, device: torch.device, watch: Watch | None = None, start: Start | None = None
+    study: Study,
+    device: torch.device,
+    watch: Watch | None = None,
+    start: Start | None = None,
+    division: Division | None = None,
 ) -> Iterator[Measurement]:
     """Run a study, wave by wave, and yield what is measured, where it is measured; or go on from where it stood.
 
     A wave that runs out of memory is begun anew in halves; what was measured of it is not measured again. A run that
-    does not fit alone is an error that says how much it needs.
+    does not fit alone is an error that says how much it needs. With a ``division`` this is one process of several; all
+    go through the same waves, and none of them can begin a wave anew.
     """
-    watch = watch or Watch()
+    watch, division = watch or Watch(), division or Division.alone(study.runs)
     precision, dtype, compute = choose_precision(study.precision, device)
-    plan = start.plan if start else make_plan(study.runs, study.model, study.batch_size, device, dtype)
+    plan = (
+        start.plan
+        if start
+        else make_plan(study.runs, study.model, study.batch_size, device, dtype, division.memory, division.fewest)
+    )
     watch.plan(plan)
     reached: dict[int, int] = dict(start.reached) if start else {}
     while plan.left:
-        wave = plan.left[0]
+        wave = division.here(plan.left[0])
         try:
             state = start.state(wave) if start else None
-            for found in _wave(study, wave, device, precision, dtype, compute, watch, plan, state):
+            how = precision, dtype, compute
+            for found in _wave(study, wave, device, how, watch, plan, state, division):
                 if not found.rows:
                     yield found
                 elif found.iteration > max(reached.get(r, -1) for r in wave):
@@ -198,7 +188,7 @@ def measure(
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        if len(wave) == 1:
+        if len(wave) == 1 or division.team.ranks > 1:
             raise OutOfMemoryError(plan.too_large(study.runs[wave[0]].clients, why))
         plan = plan.halved()
         watch.plan(plan)
@@ -213,15 +203,16 @@ def _wave(
     study: Study,
     wave: list[int],
     device: torch.device,
-    precision: str,
-    dtype: torch.dtype,
-    compute: torch.dtype,
+    how: tuple[str, torch.dtype, torch.dtype],
     watch: Watch,
     plan: Plan,
-    state: State | None = None,
+    state: State | None,
+    division: Division,
 ) -> Iterator[Measurement]:
     runs = [study.runs[r] for r in wave]
     stack = Stack(runs)
+    split = division.split(stack, wave)
+    precision, dtype, compute = how
     with products(precision):
         problem = Problem(
             study.model,
@@ -243,90 +234,8 @@ def _wave(
             tick=lambda k: watch.tick(k, len(wave)),
             on_block=lambda block: watch.block(block, wave),
             reach=watch.reach,
+            split=split,
         ):
-            rows, accuracies = judged(study, stack, problem, snapshot)
+            rows, accuracies = judged(stack, problem, snapshot, split)
             here = [wave[r] for r in snapshot.runs]
-            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, stack, snapshot)
-
-
-def judged(study: Study, stack: Stack, problem: Problem, snapshot: Snapshot) -> tuple[list[Row], list[Tensor | None]]:
-    """The rows of the runs that a snapshot is taken of, and the accuracy of each of their clients."""
-    found: dict[int, _Look] = {}
-    alive = [r for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost]
-    for some in _together(stack, problem, alive):
-        found |= _look(stack, problem, snapshot, some)
-    rows, accuracies = [], []
-    for r, counters, diverged in zip(snapshot.runs, snapshot.counters, snapshot.diverged, strict=True):
-        run = stack.runs[r]
-        row: Row = dict.fromkeys(COLUMNS)
-        row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
-        row["delay_total"] = counters.delay_processing + counters.delay_transmission
-        row["delay_total_normalized"] = counters.delay_processing_normalized + counters.delay_transmission_normalized
-        row["bytes"] = 2 * counters.link_uses * 4 * study.model.parameters
-        row["diverged"] = diverged
-        look = found.get(r)
-        rows.append(row | look.row if look else row)
-        accuracies.append(None if look is None or look.own is None else look.own.expand(run.clients))
-    return rows, accuracies
-
-
-@dataclass(frozen=True, eq=False)
-class _Look:
-    """What the models of one run are worth."""
-
-    row: Row
-    own: Tensor | None  # accuracy of each client, (clients,) or (1,) where all models are one
-
-
-def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[int]]:
-    """Runs that can be looked at at once: of one size, on one dataset, not too many."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for r in runs:
-        groups.setdefault((problem.dataset_of_run[r], stack.runs[r].clients), []).append(r)
-    for (_, clients), members in groups.items():
-        step = max(1, _NUMBERS_AT_ONCE // (clients * problem.width))
-        yield from (members[n : n + step] for n in range(0, len(members), step))
-
-
-def _look(stack: Stack, problem: Problem, snapshot: Snapshot, runs: list[int]) -> dict[int, _Look]:
-    """Runs of one size on one dataset, looked at in one go; one large run in pieces."""
-    dataset = problem.dataset_of_run[runs[0]]
-    # One common initial model: looking at it once is enough.
-    models = [snapshot.packed[stack.rows[r]][: 1 if snapshot.iteration == 0 else None] for r in runs]
-    piece = max(1, _NUMBERS_AT_ONCE // problem.width)
-    if len(runs) == 1 and len(models[0]) > piece:
-        pieces = models[0].split(piece)
-        average = sum((part.double().sum(dim=0) for part in pieces), torch.zeros(())) / len(models[0])
-        apart = sum(float((part.double() - average).square().sum()) for part in pieces)
-        consensus, averages = torch.tensor([apart]), average[None]
-        parts = [problem.judge(part, dataset) for part in (*pieces, averages.to(problem.dtype))]
-        judged_loss = torch.cat([part.loss for part in parts])[None]
-        right = [part.accuracy for part in parts if part.accuracy is not None]
-        accuracy = torch.cat(right)[None] if right else None
-    else:
-        theta = torch.stack(models)  # (runs, clients, width)
-        exact = theta.double()
-        averages = exact.mean(dim=1)
-        consensus = (exact - averages[:, None]).square().sum(dim=(1, 2))
-        everything = torch.cat([theta, averages.to(theta.dtype)[:, None]], dim=1)
-        found = problem.judge(everything.flatten(0, 1), dataset)
-        judged_loss = found.loss.view(len(runs), -1)
-        accuracy = None if found.accuracy is None else found.accuracy.view(len(runs), -1)
-    table: dict[str, Tensor] = {"consensus_error": consensus, "loss": judged_loss[:, :-1].mean(dim=1)}
-    if accuracy is not None:
-        accuracy = accuracy.cpu()
-        own = accuracy[:, :-1]
-        table["accuracy"] = own.mean(dim=1)
-        table["accuracy_std"] = own.std(dim=1, correction=0)
-        table["accuracy_min"] = own.amin(dim=1)
-        table["accuracy_average_model"] = accuracy[:, -1]
-    columns = {name: column.tolist() for name, column in table.items()}
-    out = {}
-    for n, r in enumerate(runs):
-        row: Row = {name: column[n] for name, column in columns.items()}
-        best = stack.runs[r].data.optimum
-        if best is not None:
-            mean = problem.unpack(averages[n : n + 1])[0].cpu()
-            row["optimality_error"] = float((mean - torch.from_numpy(best)).square().sum())
-        out[r] = _Look(row, None if accuracy is None else accuracy[n, :-1])
-    return out
+            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, stack, snapshot, split)

@@ -18,10 +18,11 @@ from dspodfl.config.build import build
 from dspodfl.data import Dataset
 from dspodfl.errors import DataError, InputError
 from dspodfl.grid import Cell
+from dspodfl.judging import COLUMNS, Row
 from dspodfl.plan import Plan
 from dspodfl.provenance import provenance
 from dspodfl.results import ordered, parquet, write
-from dspodfl.study import COLUMNS, Row, Study, Watch, choose_device, choose_precision, measure
+from dspodfl.study import Study, Watch, choose_device, choose_precision, measure
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 """What is run at once takes a minute or so."""

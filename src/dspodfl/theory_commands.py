@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +14,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from dspodfl.commands import importable
+from dspodfl.display import OUT
 from dspodfl.errors import DataError
+from dspodfl.running import importable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dspodfl.config import Config
     from dspodfl.theory import Hypothesis
 
-_out = Console(width=None if sys.stdout.isatty() else 240)
 
 theory = typer.Typer(
     no_args_is_help=True,
@@ -113,7 +112,7 @@ def bound(
         return
     _print(found, laid)
     if out is not None:
-        _out.print(Text(f"written: {out}"), soft_wrap=True)
+        OUT.print(Text(f"written: {out}"), soft_wrap=True)
 
 
 @theory.command()
@@ -159,12 +158,12 @@ def sweep(
         shown.add_column(COLUMNS.get(name, name), justify="left" if left else "right", no_wrap=True)
     for row in table.to_dict("records"):
         shown.add_row(*(_cell(row[name]) for name in (*names, *told)))
-    _out.print(Text(f"{config.stem} over {', '.join(names)}"), soft_wrap=True)
+    OUT.print(Text(f"{config.stem} over {', '.join(names)}"), soft_wrap=True)
     _print_table(shown)
     if not table["guaranteed"].all():
-        _out.print(Text(_WARNING), soft_wrap=True)
+        OUT.print(Text(_WARNING), soft_wrap=True)
     if out is not None:
-        _out.print(Text(f"picture: {out / 'figure.png'}\ntables:  {out}"), soft_wrap=True)
+        OUT.print(Text(f"picture: {out / 'figure.png'}\ntables:  {out}"), soft_wrap=True)
 
 
 _WARNING = (
@@ -232,7 +231,7 @@ def _print(found: Appraisal, laid: Comparison | None) -> None:
 
     known = found.knowledge
     config = found.config
-    _out.print(Text(f"{_title(config)}, {config.seeds} seed{'' if config.seeds == 1 else 's'} (worst of them)"))
+    OUT.print(Text(f"{_title(config)}, {config.seeds} seed{'' if config.seeds == 1 else 's'} (worst of them)"))
     table = _table("", "value", "known as", "meaning")
     for name, (symbol, meaning) in _MEANING.items():
         if getattr(known, name) is not None:
@@ -242,7 +241,7 @@ def _print(found: Appraisal, laid: Comparison | None) -> None:
         table.add_row("ζ, δ", f"{_cell(zeta)}, {_cell(delta)}", source, "non-convex diversity ‖∇F_i‖ ≤ δ + ζ‖∇F‖")
     _print_table(table)
     if not known.guaranteed:
-        _out.print(Text(_WARNING), soft_wrap=True)
+        OUT.print(Text(_WARNING), soft_wrap=True)
     cases = found.cases
     head = _table("mixing and SGD", *(NAMES.get(case.algorithm, case.algorithm) for case in cases))
     head.add_row("ρ̃, largest over iterations and seeds", *(_cell(case.sporadicity.rho_tilde) for case in cases))
@@ -254,7 +253,7 @@ def _print(found: Appraisal, laid: Comparison | None) -> None:
         _print_family(family, [(case, case.statement(family)) for case in cases])
     for case in cases:
         for line in advice(found, case):
-            _out.print(Text(f"{NAMES.get(case.algorithm, case.algorithm)}: {line}"), soft_wrap=True)
+            OUT.print(Text(f"{NAMES.get(case.algorithm, case.algorithm)}: {line}"), soft_wrap=True)
     if laid is not None:
         _print_comparison(laid)
 
@@ -296,7 +295,7 @@ def _print_comparison(laid: Comparison) -> None:
     if laid.inside is not None:
         ball = "the ball that σ is a maximum over"
         stayed = f"models were inside {ball} at every evaluated iteration"
-        _out.print(Text(stayed if laid.inside else f"models left {ball}: give a larger --reach"))
+        OUT.print(Text(stayed if laid.inside else f"models left {ball}: give a larger --reach"))
 
 
 def _table(first: str, *heads: str) -> Table:
@@ -309,8 +308,8 @@ def _table(first: str, *heads: str) -> Table:
 
 def _print_table(table: Table) -> None:
     """A table at its own width: in a window that is narrower its lines go on below, and no number is cut short."""
-    wide = Measurement.get(_out, _out.options.update(max_width=10_000), table).maximum
-    Console(width=max(_out.width, wide)).print(table)
+    wide = Measurement.get(OUT, OUT.options.update(max_width=10_000), table).maximum
+    Console(width=max(OUT.width, wide)).print(table)
 
 
 def _cell(value: Any) -> str:

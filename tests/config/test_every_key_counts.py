@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.edge import keys, on_the_cpu, tables, tiny, walk
+from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, walk
 
 from dspodfl import Config, Dataset, InputError, Simulation, graph, run
 from dspodfl.checkpoint import Store, load
 from dspodfl.config import build as building
 from dspodfl.config.build import Own, build
+from dspodfl.engine import Alone
 from dspodfl.graph import Part
 from dspodfl.keeper import Keeper
 from dspodfl.problem import Problem
+from dspodfl.scale import choose_split
 from dspodfl.study import Study
 
 
@@ -652,6 +654,15 @@ def test_dfedavg_exchanges_after_its_period():
     assert events("dfedavg", 10, rates=rates).v_hat.all(axis=1).nonzero()[0].tolist() == [4, 9]
 
 
+@says("Train.until_delay")
+def test_a_run_rests_once_its_delay_has_reached_the_bound():
+    rates = {"sgd": {"law": "constant", "value": 0.5}, "link": {"law": "constant", "value": 0.5}}  # 4 an iteration
+    base = {"algorithms": ["dgd"], "rates": rates, "eval": {"every": 1}}
+    for until, reached in ((10.0, [0, 4, 8, 12, 12, 12]), (12.0, [0, 4, 8, 12, 12, 12]), (12.5, [0, 4, 8, 12, 16, 16])):
+        found = run(tiny(**base, train={"iterations": 5, "until_delay": until}), device="cpu").metrics
+        assert found["delay_total"].tolist() == reached
+
+
 @says("Train.precision")
 def test_precision_decides_how_exactly_gradients_are_computed():
     exact, single, half, auto = (final(train={"precision": name}) for name in ("fp64", "fp32", "bf16", "auto"))
@@ -805,3 +816,22 @@ def test_every_kind_of_learning_rate_falls_otherwise():
         study = built(train={"learning_rate": {"kind": kind, "value": 0.1, **own.get(kind, {})}})
         found[kind] = rates_of(study, range(5))
     assert different(found)
+
+
+# --- several processes ----------------------------------------------------------------------------------------
+
+
+@says("Scale.split")
+def test_the_split_says_whether_runs_or_clients_are_divided():
+    runs = built(seeds=2).runs
+    assert choose_split("auto", runs, 4)[0] == "runs" and choose_split("auto", runs[:3], 4)[0] == "clients"
+    assert [choose_split(wanted, runs, 2)[0] for wanted in ("runs", "clients")] == ["runs", "clients"]
+
+
+@says("Scale.timeout")
+def test_the_timeout_is_how_long_ranks_wait_for_each_other(monkeypatch, capsys, tmp_path):
+    heard = []
+    monkeypatch.setattr(Alone, "patience", lambda self, seconds: heard.append(seconds))
+    (tmp_path / "study.toml").write_text(TINY_TOML)
+    CommandLine(monkeypatch, capsys, tmp_path)("run", "study.toml", "--set", "scale.timeout=7.5")
+    assert heard == [7.5]

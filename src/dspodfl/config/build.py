@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,7 +63,9 @@ def build(
     settings = _with_optimum(model, settings)
     schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
     runs = [
-        Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate) for name, fire in schedules.items() for s in settings
+        Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate, config.train.until_delay or math.inf)
+        for name, fire in schedules.items()
+        for s in settings
     ]
     study = Study(
         runs,

@@ -59,6 +59,7 @@ class Train(Table):
     learning_rate: LearningRate = ConstantRate()
     order: Literal["simultaneous", "combine_then_adapt", "adapt_then_combine"] = "simultaneous"
     dfedavg_period: Literal["auto"] | Count = "auto"
+    until_delay: Positive | None = None
     precision: Literal["auto", "fp64", "fp32", "tf32", "bf16"] = "auto"
 
 
@@ -78,7 +79,14 @@ class Checkpoint(Table):
     keep: Count = 2
 
 
-FREE = ("checkpoint",)
+class Scale(Table):
+    """How a study is divided over several processes. None of it changes an event."""
+
+    split: Literal["auto", "runs", "clients"] = "auto"
+    timeout: Positive = 300.0
+
+
+FREE = ("checkpoint", "scale")
 """Tables that change nothing that is computed: a run can be gone on with under others."""
 
 ALGORITHM_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -140,6 +148,7 @@ class Config(Table):
     train: Train = Train()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
+    scale: Scale = Scale()
 
     def __init__(self, **values: Any) -> None:
         from dspodfl.config.explain import explain

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -120,18 +121,23 @@ class Federation:
 
     F(θ) = (1/m) Σ_i F_i(θ), F_i the mean loss over shard i; ``optimum`` is its minimizer θ* where that is known.
 
-    Shapes: shards m × (samples of client i,), int64 indices into x_train; optimum (parameters,), float64.
+    A part of a federation holds the shards of some clients, whose ``number`` in the whole says who they are, and no
+    sample of the others. Shapes: shards m × (samples of client i,), int64 indices into x_train; optimum (parameters,),
+    float64; number (m,), int64.
     """
 
     dataset: Dataset
     shards: tuple[np.ndarray, ...]
     report: dict[str, object]
     optimum: np.ndarray | None = None
+    some: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not self.shards:
+        if not self.shards and self.some is None:
             raise DataError(f"{self.dataset.name}: no client; at least one shard is needed")
         samples = len(self.dataset.x_train)
+        if self.some is not None and len(self.some) != len(self.shards):
+            raise DataError(f"{self.dataset.name}: {len(self.some)} numbers for {len(self.shards)} clients")
         for first in range(0, len(self.shards), _CHECKED_AT_ONCE):
             some = self.shards[first : first + _CHECKED_AT_ONCE]
             if min(map(len, some)) == 0:
@@ -147,9 +153,37 @@ class Federation:
         return len(self.shards)
 
     @property
+    def number(self) -> np.ndarray:
+        """The clients' numbers in the whole federation. Shape: (clients,), int64."""
+        return np.arange(len(self.shards)) if self.some is None else self.some
+
+    @property
     def sizes(self) -> np.ndarray:
         """Samples each client holds. Shape: (clients,), int64."""
         return np.fromiter(map(len, self.shards), dtype=np.int64, count=len(self.shards))
+
+
+def parts(federations: Sequence[Federation], clients: Sequence[np.ndarray]) -> list[Federation]:
+    """What some clients of each federation hold, and no sample besides; those on one dataset still share one.
+
+    One sample is kept of a dataset of which nobody here holds any, for its shape. Shapes: clients (some,) each.
+    """
+    held: dict[int, list[np.ndarray]] = {}
+    for whole, some in zip(federations, clients, strict=True):
+        held.setdefault(id(whole.dataset), []).extend(whole.shards[i] for i in some.tolist())
+    rows, kept = {}, {}
+    for whole in federations:
+        key = id(whole.dataset)
+        if key not in rows:
+            rows[key] = np.unique(np.concatenate(held[key])) if held[key] else np.zeros(1, dtype=np.int64)
+            x, y = whole.dataset.x_train[rows[key]], whole.dataset.y_train[rows[key]]
+            kept[key] = replace(whole.dataset, x_train=x, y_train=y)
+    out = []
+    for whole, some in zip(federations, clients, strict=True):
+        key = id(whole.dataset)
+        shards = tuple(np.searchsorted(rows[key], whole.shards[i]) for i in some.tolist())
+        out.append(Federation(kept[key], shards, whole.report, whole.optimum, whole.number[some]))
+    return out
 
 
 def _array(values: Any, what: str) -> np.ndarray:

@@ -1,7 +1,22 @@
 """The engine: all runs of a study advance together, as one run on the disjoint union of their graphs."""
 
 from dspodfl.engine.loop import Snapshot, simulate
+from dspodfl.engine.shard import Shard
+from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Run, Stack
 from dspodfl.engine.state import Piece, State
+from dspodfl.engine.team import Alone, Team
 
-__all__ = ["Block", "Piece", "Run", "Snapshot", "Stack", "State", "simulate"]
+__all__ = [
+    "Alone",
+    "Block",
+    "Piece",
+    "Run",
+    "Shard",
+    "Snapshot",
+    "Split",
+    "Stack",
+    "State",
+    "Team",
+    "simulate",
+]

@@ -75,10 +75,7 @@ class Ledger:
 
     def add(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tally:
         """The cumulative counts and delays after each of the iterations k."""
-        again = int(self._begun - k[0])
-        if again > 0:  # what was counted before the ledger began is not counted twice
-            v, v_hat = v.clone(), v_hat.clone()
-            v[:again], v_hat[:again] = False, False
+        v, v_hat = self._new(k, v, v_hat)
         found = self._costs or self._at(k)
         if self._fixed:
             self._costs = found
@@ -91,6 +88,21 @@ class Ledger:
         processing, normalized, steps = self._client.add(v, found.client, found.client)
         transmission, transmitted, uses = self._link.add(v_hat, found.link, found.everything)
         return Tally(processing, transmission, normalized, transmitted, steps, uses, before, spent)
+
+    def before(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tensor:
+        """The raw total delay before each of the iterations k, were these their events. Shape: (iterations, runs)."""
+        v, v_hat = self._new(k, v, v_hat)
+        found = self._costs or self._at(k)
+        after = self._client.after(v, found.client) + self._link.after(v_hat, found.link)
+        return torch.cat([(self._client.total + self._link.total)[None], after[:-1]])
+
+    def _new(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> tuple[Tensor, Tensor]:
+        """The events that count: what was counted before the ledger began is not counted twice."""
+        again = int(self._begun - k[0])
+        if again > 0:
+            v, v_hat = v.clone(), v_hat.clone()
+            v[:again], v_hat[:again] = False, False
+        return v, v_hat
 
     def _at(self, k: np.ndarray) -> _Costs:
         parts = []
@@ -152,6 +164,10 @@ class _Account:
         self.spent, self._normalized = each[-1].clone(), normalized[-1].clone()
         self._fired, self.total = counts[-1].clone(), raw[-1].clone()
         return raw, normalized, counts
+
+    def after(self, fired: Tensor, cost: Tensor) -> Tensor:
+        """Raw delays, were these the events; nothing is booked. Shapes: (T, entities) -> (T, runs)."""
+        return self._by_run(running(self.spent, torch.where(fired, cost, 0.0)))
 
     def _split(self, values: Tensor) -> Tensor:
         """Shapes: (iterations, entities) -> (iterations, runs, entities of the largest run)."""

@@ -10,10 +10,12 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from dspodfl.engine import split as splitting
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
 from dspodfl.engine.ledger import Tally, Totals
+from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Stack
-from dspodfl.engine.state import Piece, State, cut
+from dspodfl.engine.state import Held, Piece, State, cut
 from dspodfl.problem import Problem
 from dspodfl.rule import Rule
 
@@ -56,7 +58,7 @@ class Snapshot:
     """
 
     iteration: int
-    packed: Tensor  # (clients, width); rows of run r are stack.rows[r]
+    packed: Tensor  # (clients, width); rows of run r are stack.rows[r], or those of the shard that is held here
     runs: list[int]
     counters: list[Counters]  # of the runs above
     diverged: list[bool]  # of the runs above
@@ -86,6 +88,7 @@ def simulate(
     on_block: Callable[[Block], None] | None = None,
     longest: int | None = None,
     reach: Callable[[int], int] | None = None,
+    split: Split | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
@@ -95,15 +98,21 @@ def simulate(
     how far to go from k before the loop yields, whether or not there is anything to look at there.
 
     Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again.
+    With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
     resumed = initial if isinstance(initial, State) else None
     totals = resumed.totals(stack) if resumed else _nothing(stack)
-    theta = _start(stack, problem, initial)
-    advance = choose(stack, problem, rule, theta, resumed.rule(stack, rule.init(theta)) if resumed else None)
+    held = Held.all(stack) if split is None else split.shard.held
+    theta = _start(held, problem, initial)
+    carried = resumed.rule(held, rule.init(theta)) if resumed else None
+    if split is None:
+        advance = choose(stack, problem, rule, theta, carried)
+    else:
+        advance = splitting.choose(split, problem, rule, theta, carried)
     everyone = list(range(len(stack.runs)))
-    with closing(_Lookout(stack, problem, advance)) as lookout:
+    with closing(_Lookout(stack, problem, advance, held, split)) as lookout:
         for run, lost in resumed.diverged.items() if resumed else ():
             if lost:
                 lookout.freeze(run)
@@ -114,7 +123,7 @@ def simulate(
         for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
             if on_block:
                 on_block(block)
-            advance.load(block)
+            advance.load(block if split is None else split.shard.block(block))
             start, end = int(block.k[0]), int(block.k[-1]) + 1
             due = _crossings(block, at_delay)
             regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
@@ -141,8 +150,8 @@ class _Lookout:
     keep the memory of models that have failed for lack of it.
     """
 
-    def __init__(self, stack: Stack, problem: Problem, advance: Advance) -> None:
-        self._stack, self._problem = stack, problem
+    def __init__(self, stack: Stack, problem: Problem, advance: Advance, held: Held, split: Split | None) -> None:
+        self._stack, self._problem, self._held, self._split = stack, problem, held, split
         self._advance: Advance | None = advance
         self._diverged = [False] * len(stack.runs)
         self._iteration = 0
@@ -158,7 +167,7 @@ class _Lookout:
         assert self._advance is not None
         self._iteration = iteration
         theta = self._advance.theta
-        for r in _lost(self._stack, theta, due) if due else ():
+        for r in _lost(self._held, theta, due, self._split) if due else ():
             if not self._diverged[r]:
                 self.freeze(r)
         lost, here = [self._diverged[r] for r in due], [counters[r] for r in due]
@@ -170,11 +179,16 @@ class _Lookout:
         if way is None or iteration != self._iteration:
             raise RuntimeError(f"the loop has gone on from iteration {iteration}, whose state was asked for")
         unpack, parameters = self._problem.unpack, self._problem.model.parameters
-        return cut(self._stack, totals, lambda rows: unpack(way.theta[rows]), parameters, way.state, self._diverged)
+        models = partial(_unpacked, unpack, way)
+        return cut(self._stack, self._held, totals, models, parameters, way.state, self._diverged)
 
     def close(self) -> None:
         """Let go of the models."""
         self._advance = None
+
+
+def _unpacked(unpack: Callable[[Tensor], Tensor], way: Advance, rows: slice) -> Tensor:
+    return unpack(way.theta[rows])
 
 
 def _nothing(stack: Stack) -> Totals:
@@ -184,31 +198,34 @@ def _nothing(stack: Stack) -> Totals:
     return Totals(0, client, link, torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.int64))
 
 
-def _start(stack: Stack, problem: Problem, initial: Tensor | Sequence[Tensor] | State) -> Tensor:
+def _start(held: Held, problem: Problem, initial: Tensor | Sequence[Tensor] | State) -> Tensor:
     """The packed initial models, in memory of their own."""
     if isinstance(initial, Tensor):
         return problem.pack(initial.to(problem.device, problem.dtype)).clone()
-    shape, dtype = (stack.clients, problem.width), problem.dtype
+    shape, dtype = (len(held.rows), problem.width), problem.dtype
     if problem.device.type == "cpu":
         theta = in_huge_pages(shape, dtype)
     else:
         theta = torch.empty(shape, device=problem.device, dtype=dtype)
     if isinstance(initial, State):
-        initial.theta(stack, theta, problem.pack)
+        initial.theta(held, theta, problem.pack)
         return theta
-    for rows, model in zip(stack.rows, initial, strict=True):
+    for rows, model in zip(held.of_run, initial, strict=True):
         theta[rows] = problem.pack(model.to(problem.device, problem.dtype)[None])
     return theta
 
 
-def _lost(stack: Stack, theta: Tensor, due: list[int]) -> list[int]:
-    """Those among the runs looked at whose parameters are no longer all finite."""
-    if len(due) < len(stack.runs):
-        finite = [_finite(theta[stack.rows[r]]).all() for r in due]
+def _lost(held: Held, theta: Tensor, due: list[int], split: Split | None) -> list[int]:
+    """Those among the runs looked at whose parameters are no longer all finite, here or elsewhere."""
+    if len(due) < len(held.of_run):
+        finite = [_finite(theta[held.of_run[r]]).all() for r in due]
         sound = torch.stack(finite).tolist()
     else:
         every = _finite(theta)
-        sound = [True] * len(due) if bool(every.all()) else [bool(every[stack.rows[r]].all()) for r in due]
+        sound = [True] * len(due) if bool(every.all()) else [bool(every[held.of_run[r]].all()) for r in due]
+    if split is not None:
+        gone = torch.tensor([not fine for fine in sound], dtype=torch.float64, device=theta.device)
+        sound = [count == 0 for count in split.team.total(gone).tolist()]
     return [r for r, fine in zip(due, sound, strict=True) if not fine]
 
 

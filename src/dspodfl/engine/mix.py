@@ -63,7 +63,7 @@ class Mixer:
             if run.clients <= DENSE:
                 torch.matmul(here, theta[rows], out=out[rows])
             else:
-                out[rows] = _sparse(run.rates.graph.edges, here, theta[rows])
+                out[rows] = sparse(run.rates.graph.edges, here, theta[rows])
         return out if minus is None else torch.sub(out, minus, out=minus)
 
 
@@ -96,7 +96,7 @@ class Matrices:
         return _matrices(self.runs, self.n, self._place, active)
 
 
-def _sparse(edges: np.ndarray, weight: Tensor, theta: Tensor) -> Tensor:
+def sparse(edges: np.ndarray, weight: Tensor, theta: Tensor) -> Tensor:
     """θ_i + Σ_j w_ij (θ_j − θ_i) over the links with w > 0, summed in link order, some links at a time."""
     used = torch.nonzero(weight).squeeze(1)
     ends = torch.from_numpy(edges).to(theta.device)[used]

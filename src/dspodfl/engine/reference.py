@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
+from dspodfl.delay import Meter
 from dspodfl.engine.stack import Run
 from dspodfl.graph import Part
 from dspodfl.models import Model
 from dspodfl.rng import Stream
+from dspodfl.schedule import Events
 
 Gradient = Callable[[int, Tensor], Tensor]
 
@@ -31,11 +33,16 @@ def plain_loop(
     targets = torch.from_numpy(data.dataset.y_train)
     theta = [row.clone() for row in initial]
     part = Part.whole(graph, run.seed)
+    meter, delay = Meter(graph.edges, graph.n), 0.0
 
     for k in range(iterations):
         at = np.array([k])
-        present, weight, _ = run.wiring.at(at)
+        present, weight, degree = run.wiring.at(at)
         events = run.schedule(at, part, run.rates)
+        if delay >= run.until:
+            events = Events(np.zeros_like(events.v), np.zeros_like(events.v_hat))
+        fired = events if present is None else Events(events.v, events.v_hat & present)
+        delay = float(meter.add(fired, run.rates.sgd(at), run.rates.link(at), degree).total[0])
         alpha = float(run.learning_rate(at)[0])
 
         def gradient(i: int, point: Tensor, k: int = k) -> Tensor:

@@ -5,6 +5,7 @@ Events are drawn for all runs and many iterations at once, on the device that us
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,8 @@ class Run:
     schedule: Schedule
     data: Federation
     learning_rate: LearningRate
+    until: float = math.inf
+    """The raw total delay from which on nothing fires any more."""
 
     @property
     def clients(self) -> int:
@@ -83,8 +86,8 @@ class Stack:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = list(runs)
-        self.rows = _slices([run.clients for run in runs])
-        self.links = _slices([run.rates.graph.links for run in runs])
+        self.rows = slices([run.clients for run in runs])
+        self.links = slices([run.rates.graph.links for run in runs])
         self.clients, self.all_links = self.rows[-1].stop, self.links[-1].stop
 
     @cached_property
@@ -142,6 +145,10 @@ class _Draw:
         self.weight = torch.from_numpy(weight).to(device, dtype)
         count = torch.tensor([run.clients for run in stack.runs], device=device)
         self._run_of = torch.repeat_interleave(torch.arange(len(runs), device=device), count)
+        count = torch.tensor([run.rates.graph.links for run in stack.runs], device=device)
+        self._run_of_link = torch.repeat_interleave(torch.arange(len(runs), device=device), count)
+        until = torch.tensor([run.until for run in stack.runs], dtype=torch.float64, device=device)
+        self._until = until if bool(torch.isfinite(until).any()) else None
 
     def block(self, k: np.ndarray) -> Block:
         """The events of some iterations, and what follows from them."""
@@ -163,6 +170,10 @@ class _Draw:
             weight[:, stack.links[r]] = torch.from_numpy(ratio).to(device, self.dtype)
             if present is not None:
                 v_hat[:, stack.links[r]] &= torch.from_numpy(present).to(device)
+        if self._until is not None:
+            over = self.ledger.before(k, v, v_hat) >= self._until
+            v &= ~over[:, self._run_of]
+            v_hat &= ~over[:, self._run_of_link]
         known = {id(run.learning_rate): run.learning_rate(k) for run in stack.runs}
         rates = np.stack([known[id(run.learning_rate)] for run in stack.runs], axis=1)
         lr = torch.from_numpy(rates).to(device, self.dtype)[:, self._run_of]
@@ -255,6 +266,7 @@ def joined(runs: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.broadcast_to(array, (length, array.shape[1])) for array in runs], axis=1)
 
 
-def _slices(sizes: Sequence[int]) -> list[slice]:
+def slices(sizes: Sequence[int]) -> list[slice]:
+    """Consecutive slices of these sizes."""
     ends = np.cumsum(sizes).tolist()
     return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,17 +35,40 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """The rows and links of a stack that a process carries from iteration to iteration, run by run and in order."""
+
+    stack: Stack
+    rows: np.ndarray  # (held,) rows of the stack
+    links: np.ndarray  # (held,) links of the stack; every link is held by one process
+    of_run: list[slice]  # of the held rows
+    links_of_run: list[slice]  # of the held links
+
+    @staticmethod
+    def all(stack: Stack) -> Held:
+        """Everything."""
+        return Held(stack, np.arange(stack.clients), np.arange(stack.all_links), stack.rows, stack.links)
+
+    def place(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        """Which clients of a piece are held, by their place in it, and in which rows here."""
+        rows = self.stack.rows[piece.run].start + piece.client.numpy()
+        here = np.searchsorted(self.rows, rows)
+        found = np.flatnonzero(self.rows[np.minimum(here, len(self.rows) - 1)] == rows)
+        return torch.from_numpy(found), torch.from_numpy(here[found])
+
+
+@dataclass(frozen=True, eq=False)
 class State:
     """A stack of runs after ``iteration`` updates. The pieces are good for as long as the loop stands there."""
 
     iteration: int
     pieces: Callable[[], Iterator[Piece]]
 
-    def theta(self, stack: Stack, out: Tensor, pack: Callable[[Tensor], Tensor]) -> None:
-        """Write all models, packed. Shape: (clients, width)."""
+    def theta(self, held: Held, out: Tensor, pack: Callable[[Tensor], Tensor]) -> None:
+        """Write the models that are held, packed. Shape: (held, width)."""
         for piece in self.pieces():
-            rows = stack.rows[piece.run].start + piece.client
-            out[rows.to(out.device)] = pack(piece.clients["theta"].to(out.device, out.dtype))
+            some, rows = held.place(piece)
+            out[rows.to(out.device)] = pack(piece.clients["theta"][some].to(out.device, out.dtype))
 
     def totals(self, stack: Stack) -> Totals:
         """What was counted before."""
@@ -57,13 +81,13 @@ class State:
             normalized[piece.run], fired[piece.run] = piece.whole["normalized"], piece.whole["fired"]
         return Totals(self.iteration, client, link, normalized, fired)
 
-    def rule(self, stack: Stack, template: Any) -> Any:
-        """The rule's state, of the form of another one."""
-        blank = [leaf.clone() for leaf in leaves(template, stack.clients)]
+    def rule(self, held: Held, template: Any) -> Any:
+        """The rule's state of the rows that are held, of the form of another one."""
+        blank = [leaf.clone() for leaf in leaves(template, len(held.rows))]
         for piece in self.pieces():
-            rows = stack.rows[piece.run].start + piece.client
+            some, rows = held.place(piece)
             for n, leaf in enumerate(blank):
-                leaf[rows.to(leaf.device)] = piece.clients[f"rule.{n}"].to(leaf.device, leaf.dtype)
+                leaf[rows.to(leaf.device)] = piece.clients[f"rule.{n}"][some].to(leaf.device, leaf.dtype)
         return _filled(template, iter(blank))
 
     @property
@@ -74,28 +98,30 @@ class State:
 
 def cut(
     stack: Stack,
+    held: Held,
     totals: Totals,
     models: Callable[[slice], Tensor],
     parameters: int,
     rule: Any,
     diverged: Sequence[bool],
 ) -> Iterator[Piece]:
-    """The state of a stack in pieces; ``models`` gives those of some rows, (rows, p)."""
-    carried = leaves(rule, stack.clients)
+    """What is held of the state of a stack, in pieces; ``models`` gives those of some rows held, (rows, p)."""
+    carried = leaves(rule, len(held.rows))
     step = max(1, NUMBERS_IN_A_PIECE // parameters)
-    for r, (rows, links) in enumerate(zip(stack.rows, stack.links, strict=True)):
+    for r, (rows, links) in enumerate(zip(held.of_run, held.links_of_run, strict=True)):
         for first in range(rows.start, rows.stop, step):
             here = slice(first, min(first + step, rows.stop))
             its = links if first == rows.start else slice(links.start, links.start)  # links go with the first clients
-            clients = {"theta": models(here).cpu(), "spent": totals.client[here].cpu()}
+            client, link = (torch.from_numpy(numbers) for numbers in (held.rows[here], held.links[its]))
+            clients = {"theta": models(here).cpu(), "spent": totals.client[client.to(totals.client.device)].cpu()}
             clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
             whole = {"normalized": totals.normalized[r].cpu(), "fired": totals.fired[r].cpu()}
             yield Piece(
                 r,
-                torch.arange(here.start - rows.start, here.stop - rows.start),
-                torch.arange(its.start - links.start, its.stop - links.start),
+                client - stack.rows[r].start,
+                link - stack.links[r].start,
                 clients,
-                {"spent": totals.link[its].cpu()},
+                {"spent": totals.link[link.to(totals.link.device)].cpu()},
                 {name: values.clone() for name, values in whole.items()} | {"diverged": torch.tensor(diverged[r])},
             )
 

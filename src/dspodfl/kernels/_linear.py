@@ -548,7 +548,7 @@ def _wait(counter, due):
 
 def work(
     theta, other, x, scale, shift, labels, targets, rows, batch_of, step, ptr, col, link, active, loss, l2, far,
-    xs, s, others, weights, starts, coming, first, runs, clients, bounds, group, counters, me,
+    xs, s, others, weights, starts, coming, first, runs, clients, bounds, group, counters, me, home,
 ):  # fmt: skip
     """One thread's share of the work, run by run if any are given, else client by client.
 
@@ -560,7 +560,7 @@ def work(
         _bare(batch_of), _bare(step), _bare(ptr), _bare(col), _bare(link), _bare(active), loss, l2, far,
         _bare(xs), _bare(s), _bare(others), _bare(weights), _bare(starts), _bare(coming),
     )  # fmt: skip
-    last = rows.shape[0] + rows.shape[0] % 2
+    last = rows.shape[0] + (rows.shape[0] % 2 if home else 0)
     done = _at(counters)
     whole_runs = runs.size > 0
     if whole_runs:

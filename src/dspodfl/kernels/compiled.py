@@ -50,6 +50,8 @@ def advance(
     bias: bool,
     l2: float,
     threads: int,
+    home: bool = True,
+    order: Array | None = None,
 ) -> int:
     """Advance the models of all runs that are alive, in place, by as many iterations as `rows` has.
 
@@ -76,6 +78,8 @@ def advance(
         bias: Whether the last feature is the constant 1, which `x` does not hold.
         l2: Adds l2 · θ to the gradients.
         threads: How many threads share the work.
+        home: Whether the models end in `theta` whatever the number of iterations; else after an odd one in `other`.
+        order: The clients to advance, where not all of them, in the order to take them in.
 
     Returns:
         How often threads that waited for each other let something else run: many mean that the cores are busy.
@@ -85,7 +89,8 @@ def advance(
             raise ValueError("advance needs C-contiguous arrays")
     ptr, col, link, first, batch_of = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, link, first, batch_of))
     runs = np.flatnonzero(alive)
-    clients = np.flatnonzero(np.repeat(alive, np.diff(first)))
+    awake = np.repeat(alive, np.diff(first))
+    clients = np.flatnonzero(awake) if order is None else order[awake[order]]
     if not clients.size or not rows.shape[0]:
         return 0
     from dspodfl.kernels import _linear
@@ -96,10 +101,11 @@ def advance(
     bounds = np.arange(threads + 1) * clients.size // threads
     group = 1
     if far:
-        group = max(1, min(_GROUP // (theta.shape[1] * theta.itemsize), clients.size // (8 * threads)))
-        clients = _call(_linear.cluster, ptr, col, clients, group)
+        group = _group(theta, clients.size, threads)
+        clients = clustered(ptr, col, clients, group) if order is None else clients
         bounds[1:] = clients.size
-    whole_runs = runs[np.argsort(-sizes, kind="stable")] if runs.size >= threads and not far else runs[:0]
+    whole = runs.size >= threads and not far and order is None
+    whole_runs = runs[np.argsort(-sizes, kind="stable")] if whole else runs[:0]
 
     features = x.shape[1] + bias
     batch = -(-rows.shape[2] // _linear.SAMPLES) * _linear.SAMPLES
@@ -126,8 +132,8 @@ def advance(
         )
         numbers = (_linear.LOSSES.index(loss), theta.dtype.type(l2), far)
         data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
-        order = (first, whole_runs, clients, bounds, group, counters, me)
-        args = (*data, ptr, col, link, active, *numbers, *scratch, *order)
+        turns = (first, whole_runs, clients, bounds, group, counters, me, home)
+        args = (*data, ptr, col, link, active, *numbers, *scratch, *turns)
         return int(_call(_linear.work, *args) or 0)
 
     helpers = [_pool().submit(part, me) for me in range(1, threads)]
@@ -136,6 +142,45 @@ def advance(
         if not helper.cancel():
             yields += helper.result()
     return 0 if far else yields  # large runs end at different times on quiet cores too
+
+
+def clustered(ptr: Array, col: Array, clients: Array, group: int) -> Array:
+    """The clients in the order in which models that are far are gone through: groups of neighbours."""
+    from dspodfl.kernels import _linear
+
+    ptr, col, clients = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, clients))
+    return np.asarray(_call(_linear.cluster, ptr, col, clients, group))
+
+
+def order_for(theta: Array, ptr: Array, col: Array, threads: int) -> Array:
+    """The `order` of all clients, for many calls of `advance` of one iteration each."""
+    return clustered(ptr, col, np.arange(len(theta)), _group(theta, len(theta), threads))
+
+
+def _group(theta: Array, clients: int, threads: int) -> int:
+    return max(1, min(_GROUP // (theta.shape[1] * theta.itemsize), clients // (8 * threads)))
+
+
+def join(
+    theta: Array, other: Array, came: Array, ptr: Array, col: Array, link: Array, active: Array, place: Array
+) -> None:
+    """Add to new models what their neighbours elsewhere bring:  other_n ← other_n + Σ_h w_nh (came_h − θ_n).
+
+    Args:
+        theta: The models before this iteration (clients, width).
+        other: The models after it, as far as they are known here; in place.
+        came: The neighbours' models that have come, one after the other (rows, width).
+        ptr: The neighbours elsewhere of client n are col[ptr[n] : ptr[n + 1]].
+        col: See `ptr`.
+        link: The number of the link to each of them.
+        active: Weight of each link (links,); at 0 the neighbour is not read.
+        place: Which row of `came` each neighbour elsewhere is, if it came.
+    """
+    from dspodfl.kernels import _halo
+
+    most = int(np.diff(ptr).max(initial=0)) + 1
+    room = np.empty(most, np.int64), np.empty(most, theta.dtype)
+    _call(_halo.join, theta, other, came, ptr, col, link, active, place, *room)
 
 
 def _call(function: Any, *args: Any) -> Any:

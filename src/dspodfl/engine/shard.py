@@ -1,0 +1,155 @@
+"""The clients of a stack that one of several processes holds, and which rows cross to which other, and when.
+
+Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated. A row is
+sent once to each process that needs it, however many of its links fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from dspodfl.engine.stack import Block, Neighbours, Stack, slices
+from dspodfl.engine.state import Held
+from dspodfl.graph import Part
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """Rows that may cross to, or from, each other process; those of process q are ``bounds[q] … bounds[q+1] − 1``.
+
+    Row n crosses when one of ``link[first[n]], …`` fires, which are links of the shard.
+    """
+
+    row: np.ndarray  # (crossing,) owned rows that leave, or halo rows, counted from 0, that come
+    bounds: np.ndarray  # (ranks + 1,)
+    link: np.ndarray  # (cut links,)
+    first: np.ndarray  # (crossing,)
+
+    def needed(self, active: np.ndarray) -> np.ndarray:
+        """Which rows cross. Shapes: active weights (iterations, links of the shard) -> (iterations, crossing), bool."""
+        if not len(self.first):
+            return np.zeros((len(active), 0), dtype=bool)
+        return np.logical_or.reduceat(active[:, self.link] != 0, self.first, axis=1)
+
+    def expected(self, q: np.ndarray) -> np.ndarray:
+        """With which chance each row crosses: 1 − Π (1 − q). Shapes: (links of the shard,) -> (crossing,)."""
+        if not len(self.first):
+            return np.zeros(0)
+        return 1.0 - np.multiply.reduceat(1.0 - q[self.link], self.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A process's rows: the clients it owns, run by run and in order, then the halo, by owner and in order."""
+
+    stack: Stack
+    rank: int
+    ranks: int
+    owner: np.ndarray  # (clients of the stack,)
+    own: np.ndarray  # (owned,) rows of the stack
+    halo: np.ndarray  # (halo,) rows of the stack
+    link: np.ndarray  # (links,) those of the stack that touch an owned client
+    ends: np.ndarray  # (links, 2) rows here
+    rows: list[slice]  # of run r here
+    links: list[slice]  # of run r here
+    inner: Neighbours  # of owned clients, owned themselves
+    outer: Neighbours  # of owned clients, in the halo, counted from 0
+    all: Neighbours  # of owned clients, rows here, in the order of the stack
+    leave: Crossings
+    come: Crossings
+
+    @staticmethod
+    def of(stack: Stack, owners: Sequence[np.ndarray], rank: int, ranks: int) -> Shard:
+        """What a rank holds where client i of run r belongs to ``owners[r][i]``."""
+        parts = [
+            Part.of(run.rates.graph, run.seed, np.flatnonzero(owner == rank))
+            for run, owner in zip(stack.runs, owners, strict=True)
+        ]
+        owner = np.concatenate(owners)
+        offsets = [rows.start for rows in stack.rows]
+        own = np.concatenate([part.client + start for part, start in zip(parts, offsets, strict=True)])
+        halo = np.concatenate([part.halo + start for part, start in zip(parts, offsets, strict=True)])
+        halo = halo[np.lexsort((halo, owner[halo]))]
+        link = np.concatenate([part.link + at.start for part, at in zip(parts, stack.links, strict=True)])
+        here = np.full(stack.clients, -1)
+        here[own] = np.arange(len(own))
+        here[halo] = len(own) + np.arange(len(halo))
+        ends = here[stack.edges[link]]
+        inside = (ends < len(own)).all(axis=1)
+        cut = np.flatnonzero(~inside)
+        mine, theirs = ends[cut].min(axis=1), ends[cut].max(axis=1) - len(own)
+        numbers = np.flatnonzero(inside)
+        i, j = ends[numbers].T
+        return Shard(
+            stack,
+            rank,
+            ranks,
+            owner,
+            own,
+            halo,
+            link,
+            ends,
+            slices([len(part.client) for part in parts]),
+            slices([len(part.link) for part in parts]),
+            _neighbours(np.concatenate([i, j]), np.concatenate([j, i]), np.tile(numbers, 2), len(own)),
+            _neighbours(mine, theirs, cut, len(own)),
+            _everyone(ends, own, halo),
+            crossings(mine, owner[halo[theirs]], cut, ranks),
+            crossings(theirs, owner[halo[theirs]], cut, ranks),
+        )
+
+    @property
+    def clients(self) -> int:
+        """How many clients it owns."""
+        return len(self.own)
+
+    def block(self, block: Block) -> Block:
+        """The events of the clients and links here; tallies are of the whole stack."""
+        own, link = (torch.from_numpy(numbers).to(block.v.device) for numbers in (self.own, self.link))
+        return replace(
+            block,
+            v=block.v[:, own],
+            v_hat=block.v_hat[:, link],
+            active=block.active[:, link],
+            lr=block.lr[:, own],
+        )
+
+    def owned(self, rank: int, run: int) -> np.ndarray:
+        """The numbers, in their run, of the clients of a run that a rank owns."""
+        return np.flatnonzero(self.owner[self.stack.rows[run]] == rank)
+
+    @cached_property
+    def held(self) -> Held:
+        """What is carried here: the owned rows, and the links whose first client is owned."""
+        first = self.owner[self.stack.edges[self.link, 0]] == self.rank
+        links = [int(first[its].sum()) for its in self.links]
+        return Held(self.stack, self.own, self.link[first], self.rows, slices(links))
+
+
+def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -> Neighbours:
+    order = np.lexsort((col, row))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    return Neighbours(ptr, col[order], link[order])
+
+
+def _everyone(ends: np.ndarray, own: np.ndarray, halo: np.ndarray) -> Neighbours:
+    row, col = np.concatenate([ends, ends[:, ::-1]]).T
+    number, mine = np.tile(np.arange(len(ends)), 2), row < len(own)
+    row, col, number = row[mine], col[mine], number[mine]
+    order = np.lexsort((np.concatenate([own, halo])[col], row))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(own)))])
+    return Neighbours(ptr, col[order], number[order])
+
+
+def crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -> Crossings:
+    """Rows, the ranks they cross to or from, and the links that make them cross."""
+    order = np.lexsort((row, peer))
+    row, peer, link = row[order], peer[order], link[order]
+    first = np.flatnonzero(np.concatenate([[True], (np.diff(row) != 0) | (np.diff(peer) != 0)])[: len(row)])
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(peer[first], minlength=ranks))])
+    return Crossings(row[first], bounds, link, first)

@@ -1,0 +1,100 @@
+"""Processes that run one study together, as the engine sees them; how they talk is an argument.
+
+`Alone` is one process. `dspodfl.distributed.Group` is several, on torch.distributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+Wait = Callable[[], None]
+"""Returns when what was started is done: received tensors are there, sent ones may be written again."""
+
+
+class Team(Protocol):
+    """One of ``ranks`` processes. All but `start` are collective: every rank calls them, in the same order."""
+
+    rank: int
+    ranks: int
+    near: int
+    """How many of the ranks are on this machine, and share its memory."""
+    sent: int
+    """Bytes of models handed to the transport so far."""
+
+    def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
+        """Send a contiguous tensor to each rank and receive one from each, None being nothing; does not wait."""
+        ...
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over ranks, the same bits on all of them."""
+        ...
+
+    def collect(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """What each rank holds, on all of them. Shapes: (sizes[rank], ...) -> ranks × (sizes[rank], ...)."""
+        ...
+
+    def gather(self, item: Any) -> list[Any] | None:
+        """Any picklable thing of each rank, on rank 0; None on the others."""
+        ...
+
+    def share(self, item: Any) -> Any:
+        """Rank 0's thing, on all of them."""
+        ...
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up on some rank."""
+        ...
+
+    def barrier(self) -> None:
+        """Until all ranks are here."""
+        ...
+
+    def patience(self, timeout: float) -> None:
+        """Wait so many seconds for the others from now on, before they count as gone."""
+        ...
+
+    def leave(self) -> None:
+        """Part, once all ranks are done."""
+        ...
+
+
+class Alone:
+    """A team of one."""
+
+    rank, ranks, near, sent = 0, 1, 1, 0
+
+    def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
+        """There is nobody to send to."""
+        return lambda: None
+
+    def total(self, values: Tensor) -> Tensor:
+        """The values themselves."""
+        return values
+
+    def collect(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """The values themselves."""
+        return [values]
+
+    def gather(self, item: Any) -> list[Any] | None:
+        """The thing itself."""
+        return [item]
+
+    def share(self, item: Any) -> Any:
+        """The thing itself."""
+        return item
+
+    def any(self, flag: bool) -> bool:
+        """The flag itself."""
+        return flag
+
+    def barrier(self) -> None:
+        """Everybody is here."""
+
+    def patience(self, timeout: float) -> None:
+        """There is nobody to wait for."""
+
+    def leave(self) -> None:
+        """There is nobody to part from."""

@@ -1,0 +1,260 @@
+"""One run of a study from the command line: set up, carried out, ended; alone, or as one rank of several."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.text import Text
+
+from dspodfl.display import ERR, Meter, how_to_resume, print_complete, print_places, print_result
+from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from dspodfl.config import Config
+    from dspodfl.engine import Team
+    from dspodfl.interrupt import Interrupt
+    from dspodfl.keeper import Keeper
+    from dspodfl.results import Result
+    from dspodfl.resume import Unfinished
+    from dspodfl.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    config: Path | None
+    changes: list[str]
+    algorithms: list[str] | None
+    seeds: int | None
+    device: str
+    out: Path | None
+    overwrite: bool
+    models: bool
+    record: bool
+    resume: Path | None
+    json: bool
+    quiet: bool
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What is changed of the configuration."""
+        return {"changes": self.changes, "algorithms": self.algorithms, "seeds": self.seeds}
+
+    def words(self) -> list[str]:
+        """The same, as arguments."""
+        words = ["run", *([str(self.config)] if self.config else []), "--device", self.device]
+        words += [word for change in self.changes for word in ("--set", change)]
+        words += ["--algorithms", ",".join(self.algorithms)] if self.algorithms is not None else []
+        words += ["--seeds", str(self.seeds)] if self.seeds is not None else []
+        words += ["--out", str(self.out)] if self.out is not None else []
+        words += ["--resume", str(self.resume)] if self.resume is not None else []
+        flags = {"overwrite": self.overwrite, "save-models": self.models, "record-events": self.record}
+        flags |= {"json": self.json, "quiet": self.quiet}
+        return words + [f"--{name}" for name, wanted in flags.items() if wanted]
+
+
+def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
+    """Launch the same command on several processes of this machine, once it is known that it can be run."""
+    from dspodfl import distributed
+    from dspodfl.config import load
+    from dspodfl.results import claim
+    from dspodfl.resume import begun
+
+    if distributed.launched():
+        raise InputError("ranks", ranks, "left out: a launcher has started this process as one of several already")
+    if ranks is None or ranks < 1:
+        also = " where --max-restarts is given" if ranks is None else ""
+        raise InputError("ranks", ranks, f"an integer of at least 1{also}")
+    if max_restarts < 0:
+        raise InputError("max-restarts", max_restarts, "0 or more")
+    if asked.resume is None:
+        importable(asked.config)
+        asked = replace(asked, out=asked.out or default_folder(asked.config, load(asked.config, **asked.how)))
+        assert asked.out is not None
+        claim(asked.out, overwrite=asked.overwrite)
+    try:
+        return distributed.launch(ranks, asked.words(), max_restarts=max_restarts)
+    except LostRankError as error:
+        where = asked.resume or asked.out or Path()
+        raise LostRankError(f"{error}; {how_to_resume(where)}" if begun(where) else str(error)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class _Session:
+    """A study that is ready to go."""
+
+    team: Team
+    simulation: Simulation
+    keeper: Keeper | None
+    meter: Meter
+    folder: Path
+    models: bool
+
+
+def carry_out(asked: Asked) -> None:
+    """Run a study, or go on with it; rank 0 of several shows and writes."""
+    from dspodfl.interrupt import Interrupt, Interrupted
+
+    first = os.environ.get("RANK", "0") == "0"
+    show = first and not (asked.quiet or asked.json)
+    with ExitStack() as ends:
+        interrupt = ends.enter_context(Interrupt())
+        try:
+            session = _set_up(asked, ends, interrupt, first, show)
+        except Interrupted as error:
+            what = "nothing was written" if asked.resume is None else "its folder is as it was"
+            raise _interrupted(error, f"before anything was measured; {what}") from None
+        if session is None:
+            return
+        result, too_large = _go(session, interrupt)
+    simulation, folder = session.simulation, session.folder
+    if not first:
+        raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
+    if asked.json:
+        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+    elif show:
+        print_result(result)
+        print_places(folder)
+    if too_large:
+        raise OutOfMemoryError(f"{too_large}; what was measured until then is in {folder}")
+    if simulation.stopped and not simulation.complete:
+        where = f"after iteration {result.summary['study']['interrupted_at']:,}"
+        raise _interrupted(
+            interrupt.heard, f"{where}; what was measured so far is in {folder}; {how_to_resume(folder)}"
+        )
+
+
+def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, show: bool) -> _Session | None:
+    """Everything before the first iteration; None where nothing is left to do."""
+    from dspodfl import distributed
+    from dspodfl.results import Result
+    from dspodfl.resume import begun, complete
+    from dspodfl.scale import agreed
+    from dspodfl.simulation import Simulation
+
+    team, device = distributed.join(asked.device)
+    if asked.resume is None and asked.out is not None and distributed.restarts():
+        # What stands there is what this very run left when one of its processes died.
+        again = begun(asked.out)
+        asked = replace(asked, resume=asked.out, out=None, overwrite=False) if again else replace(asked, overwrite=True)
+    if asked.resume is not None and complete(asked.resume):
+        if first:
+            print_complete(Result.load(asked.resume), asked.resume, show, asked.json)
+        return None
+    options = {"models": asked.models, "record": asked.record, "beside": ""}
+    settle = _new if asked.resume is None else _unfinished
+    settled, keeper, before = agreed(team, lambda: settle(asked, options, ends, first))
+    team.patience(settled.scale.timeout)
+    meter = Meter(settled.train.iterations, show)
+    simulation = Simulation(
+        settled,
+        device=device,
+        record_events=bool(options["record"]) and first,
+        tick=meter.tick,
+        on_plan=meter.plan if first else None,
+        team=team,
+    )
+    stop = lambda: bool(interrupt.heard)  # noqa: E731
+    for note in simulation.keep(keeper, stop, overwrite=asked.overwrite, before=before):
+        if first:
+            ERR.print(Text(note), soft_wrap=True)
+    folder = team.share(keeper and keeper.folder)
+    return _Session(team, simulation, keeper, meter, folder, bool(options["models"]))
+
+
+def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
+    """From the first iteration to the result."""
+    simulation, folder = session.simulation, session.folder
+    too_large, doing = None, f"at once; {how_to_resume(folder)}"
+    try:
+        with interrupt.patiently():
+            try:
+                with session.meter:
+                    for update in simulation:
+                        session.meter.show(update.rows)
+            except OutOfMemoryError as error:
+                if not simulation.measured or session.team.ranks > 1:
+                    raise
+                too_large = error
+            doing = f"while writing {folder}; {how_to_resume(folder)}"
+            result = simulation.result(models=session.models)
+            if session.keeper:
+                session.keeper.finish(result, models=session.models)
+            session.team.leave()
+    except KeyboardInterrupt as error:
+        raise _interrupted(error, doing) from None
+    except LostRankError as error:
+        raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
+    return result, too_large
+
+
+Settled = tuple["Config", "Keeper | None", "Unfinished | None"]
+
+
+def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
+    """The configuration and, on the first rank, the keeper of a new run."""
+    from dspodfl.config import load
+    from dspodfl.keeper import Keeper
+    from dspodfl.results import claim
+
+    importable(asked.config)
+    settled = load(asked.config, **asked.how)
+    if not first:
+        return settled, None, None
+    folder = asked.out or default_folder(asked.config, settled)
+    claim(folder, overwrite=asked.overwrite)
+    options["beside"] = str((asked.config or Path()).resolve().parent)
+    return settled, ends.enter_context(Keeper(folder, options)), None
+
+
+def _unfinished(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
+    """The configuration and, on the first rank, the keeper of a run that is gone on with, as it was asked for."""
+    from dspodfl.config import load
+    from dspodfl.keeper import Keeper
+    from dspodfl.resume import CONFIG, Unfinished
+
+    folder = asked.resume or Path()
+    if asked.out is not None or asked.overwrite:
+        allowed = "given without --out and --overwrite: a run that is gone on with stays in its folder"
+        raise InputError("--resume", str(folder), allowed)
+    keeper = ends.enter_context(Keeper(folder, options)) if first else None
+    if keeper:
+        keeper.reopen()
+    before = Unfinished.read(folder)
+    options |= {key: value for key, value in before.options.items() if value}
+    importable(asked.config)
+    importable(Path(options["beside"]) / CONFIG)
+    if asked.config is None and not (folder / CONFIG).is_file():
+        given = f"dspodfl run {CONFIG} --resume {folder}"
+        raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
+    return load(asked.config or folder / CONFIG, **asked.how), keeper, before
+
+
+def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
+    if os.environ.get("RANK", "0") == "0":
+        ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
+    return typer.Exit(getattr(error, "code", 130))
+
+
+def importable(config: Path | None) -> None:
+    """Let factories and schedules of one's own lie beside the configuration or in the working directory."""
+    for folder in {str(Path.cwd()), str((config or Path()).resolve().parent)}:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
+def default_folder(config: Path | None, settled: Any) -> Path:
+    """Where a run is written that was not told where."""
+    name = config.stem if config else "default"
+    digest = hashlib.sha256(settled.model_dump_json().encode()).hexdigest()[:7]
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{digest}"

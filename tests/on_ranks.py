@@ -1,0 +1,120 @@
+"""What the processes of a team do in tests: ``launch(ranks, [cases, found], module="tests.on_ranks")``."""
+
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dspodfl import Config
+from dspodfl.checkpoint import Store, load
+from dspodfl.distributed import Group
+from dspodfl.keeper import Keeper
+from dspodfl.resume import Unfinished
+from dspodfl.simulation import Simulation
+
+
+def plain(result):
+    return {
+        "metrics": result.metrics,
+        "clients": result.clients,
+        "summary": result.summary,
+        "models": result.stacked,
+        "events": {key: (e.v, e.v_hat) for key, (e, _) in result.events.items()},
+    }
+
+
+def run(team, changes, **more):
+    """A study on all ranks; its result, on rank 0, and how many samples each rank holds."""
+    simulation = Simulation(Config(**changes), device="cpu", team=team, record_events=True, **more)
+    for _ in simulation:
+        pass
+    held = team.gather(len(simulation.study.runs[0].data.dataset.x_train))
+    result = simulation.result()
+    return plain(result) | {"held": held} if team.rank == 0 else None
+
+
+def kept(team, folder, changes, before=None):
+    """A study that puts away where it stands, or goes on from there."""
+    keeper = Keeper(folder, {}) if team.rank == 0 else None
+    if keeper and before:
+        keeper.reopen()
+    simulation = Simulation(Config(**changes), device="cpu", team=team)
+    simulation.keep(keeper, lambda: False, before=before)
+    for _ in simulation:
+        pass
+    result = simulation.result()
+    if keeper:
+        keeper.release()
+    team.barrier()
+    return plain(result)
+
+
+def resumed(team, folder, changes):
+    """Go on from every checkpoint of a run; whether each came to the same, to the last bit."""
+    each = changes | {"checkpoint": {"every_iterations": 1, "keep": 100}}
+    whole = kept(team, Path(folder), each)
+    same = []
+    for path in Store(Path(folder)).sealed()[::-1]:
+        found = load(path)
+        again = kept(team, Path(folder), changes, Unfinished(Path(folder), found, found.about["config"], {}))
+        models = all(
+            torch.equal(again["models"][key][name], value)
+            for key, one in whole["models"].items()
+            for name, value in one.items()
+        )
+        same.append((found.iteration, again["metrics"].equals(whole["metrics"]), models))
+    return {"whole": whole, "same": same} if team.rank == 0 else None
+
+
+def refused(team, changes):
+    """What each rank says of a study that cannot be run."""
+    try:
+        run(team, changes)
+    except Exception as error:
+        return team.gather(str(error))
+    return team.gather("nothing")
+
+
+def talked(team):
+    """What the transport itself does."""
+    rows = [torch.full((1 + other, 3), float(team.rank)) if other != team.rank else None for other in range(team.ranks)]
+    room = [torch.empty((1 + team.rank, 3)) if other != team.rank else None for other in range(team.ranks)]
+    before = team.sent
+    team.start(rows, room)()
+    nothing = [None] * team.ranks
+    team.start(nothing, nothing)()
+    return team.gather(
+        {
+            "came": [None if part is None else part.tolist() for part in room],
+            "sent": team.sent - before,
+            "total": team.total(torch.tensor([1.0, float(team.rank)])).tolist(),
+            "collect": [
+                part.tolist()
+                for part in team.collect(torch.full((team.rank + 1,), team.rank), range(1, team.ranks + 1))
+            ],
+            "share": team.share(team.rank),
+            "any": (team.any(team.rank == 1), team.any(False)),
+        }
+    )
+
+
+DO = {"run": run, "resumed": resumed, "refused": refused, "talked": talked}
+
+
+def main():
+    cases, out = (Path(word) for word in sys.argv[1:])
+    torch.set_num_threads(1)
+    np.seterr(all="raise", under="ignore")
+    team = Group(torch.device("cpu"), 60)
+    found = {}
+    for name, (what, arguments) in pickle.loads(cases.read_bytes()).items():
+        found[name] = DO[what](team, **arguments)
+    if team.rank == 0:
+        out.write_bytes(pickle.dumps(found))
+    team.leave()
+
+
+if __name__ == "__main__":
+    main()
