@@ -326,6 +326,8 @@ def test_a_schedule_and_a_model_may_lie_beside_the_configuration(dspodfl, no_pic
     last = result.metrics.query("algorithm == 'beside_cli:odd'").iloc[-1]
     assert (last["sgd_steps"], last["link_uses"]) == (2 * 4, 2 * 4)
     assert set(result.models("beside_cli:odd")[0]) == {"weight", "bias"}
+    over = ("--over", "train.batch_size=2,3", "--quiet", "--out", "swept")
+    assert dspodfl("sweep", "elsewhere/own.toml", *over).code == 0
 
 
 # --- show -----------------------------------------------------------------------------------------------------

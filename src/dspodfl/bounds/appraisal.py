@@ -122,6 +122,8 @@ def appraise(
         raise InputError("--reach", reach, "a finite number, at least 0")
     if points < 2:
         raise InputError("--points", points, "an integer of at least 2")
+    if config.train.until_delay is not None:
+        raise InputError("train.until_delay", config.train.until_delay, "absent: no theorem is about runs that rest")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
     config, study, settings = build(config)
