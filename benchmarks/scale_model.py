@@ -94,7 +94,7 @@ def predict(run: Run, graph: Graph, parameters: int, cluster: Cluster, ranks: Se
     out = []
     for count in ranks:
         if graph.positions is not None:
-            owner = bisect(graph.positions, 1.0 + d / d.mean(), count)
+            owner = bisect(graph.positions, 1.0 + d / d.mean(), count, graph.edges)
         else:
             owner = place(graph, np.ones(graph.n), d, count)
         rows, clients = rows_of_the_busiest(run, owner, count) if count > 1 else (0.0, float(graph.n))
