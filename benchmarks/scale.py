@@ -2,7 +2,8 @@
 
 Strong scaling keeps the clients and adds ranks, weak scaling adds clients with them. Ranks are processes that PyTorch's
 launcher starts; one rank is the ordinary engine. Numbers of ranks take turns, and the best of a few rounds counts, so
-that what else runs on the machine hits all alike.
+that what else runs on the machine hits all alike. Processor time, of all threads of the busiest rank, is what an
+iteration would take if each rank had a core of its own and nobody ever waited; it hardly depends on who else is there.
 """
 
 from __future__ import annotations
@@ -89,11 +90,11 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
         phases.watch(splitting.Exchange, "start", "send")
     phases.watch(stacking._Draw, "block", "events")
     problem = Problem(model, [(0, held)], batch_size=BATCH)
-    ends: list[float] = []
+    ends: list[tuple[float, float]] = []
 
     def tick(k: int) -> None:
         if k % _STRIDE == 0:
-            ends.append(time.perf_counter())
+            ends.append((time.perf_counter(), time.process_time()))
             if k == _STRIDE:
                 phases.seconds.clear()
 
@@ -102,10 +103,10 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
         stack, problem, rule, [model.initial(0)], iterations=iterations, every=_STRIDE, tick=tick, split=split
     ):
         pass
-    times = np.diff(ends) / _STRIDE
+    times, busy = np.diff(ends, axis=0).T / _STRIDE
     counted = iterations - _STRIDE
     mine = {
-        "seconds": times.tolist(),
+        "busy": busy.tolist(),
         "phases": {name: seconds / counted for name, seconds in phases.seconds.items()},
         "sent": 0 if team is None else team.sent,
     }
@@ -124,6 +125,7 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
         "ranks": len(everyone),
         "algorithm": algorithm,
         "seconds": times.tolist(),
+        "busy": max(min(one["busy"]) for one in everyone),
         "phases": {name: max(one["phases"].get(name, 0.0) for one in everyone) for name in mine["phases"]},
         "bytes": sum(one["sent"] for one in everyone) / iterations,
         "bytes_predicted": guess * row / iterations,
@@ -175,9 +177,9 @@ def scaling(
         first = min(min(turn["seconds"]) for turn in found[kind, name, min(ranks)])
         took = min(best["seconds"])
         medians = [statistics.median(turn["seconds"]) for turn in turns]
-        rows.append(
-            best | {"kind": kind, "algorithm": name, "best": took, "median": min(medians), "speedup": first / took}
-        )
+        busy, alone = (min(turn["busy"] for turn in some) for some in (turns, found[kind, name, min(ranks)]))
+        about = {"kind": kind, "algorithm": name, "best": took, "median": min(medians), "speedup": first / took}
+        rows.append(best | about | {"busy": busy, "relief": alone / busy})
     return rows
 
 
@@ -191,6 +193,8 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
         "links cut",
         "ms an iteration",
         "speed-up",
+        "processor, ms",
+        "ratio",
         *names,
         "MB sent",
         "predicted",
@@ -200,7 +204,8 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         scale = row["speedup"] * (1 if row["kind"] == "strong" else row["ranks"])
         cells = [f"{row['algorithm']}, {row['kind']}", str(row["ranks"]), f"{row['clients']:,}", str(row["links_cut"])]
-        cells += [f"{1e3 * row['best']:.2f}", f"{scale:.2f}×"]
+        relief = row["relief"] * (1 if row["kind"] == "strong" else row["ranks"])
+        cells += [f"{1e3 * row['best']:.2f}", f"{scale:.2f}×", f"{1e3 * row['busy']:.2f}", f"{relief:.2f}×"]
         cells += [f"{1e3 * row['phases'][name]:.2f}" if name in row["phases"] else "–" for name in names]
         sent = [row["bytes"], row["bytes_predicted"], row["bytes_of_events"]]
         cells += [f"{value / 1e6:.3f}" if row["ranks"] > 1 else "–" for value in sent]

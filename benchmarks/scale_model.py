@@ -26,7 +26,6 @@ from dspodfl.engine import Run
 from dspodfl.engine.shard import crossings
 from dspodfl.graph import Graph
 from dspodfl.placement import bisect, place
-from dspodfl.scale import work
 
 _MEAN_STEP = {"dspodfl": 0.5, "dgd": 1.0}
 """Mean chance of a step under Beta(½, ½) rates."""
@@ -49,7 +48,7 @@ class Costs:
 
 
 def fit(rows: Sequence[dict[str, Any]]) -> tuple[Costs, list[float]]:
-    """Costs that explain measured rows best, none below 0; and by which share each row is missed."""
+    """Costs, none below 0, that explain the processor time of measured rows best; and by what share each is missed."""
     table, times = [], []
     for row in rows:
         share = row["clients"] / row["ranks"]
@@ -57,7 +56,7 @@ def fit(rows: Sequence[dict[str, Any]]) -> tuple[Costs, list[float]]:
         sent = row["bytes"] / row["ranks"]
         entities = row["clients"] + row["links"]
         line = [_MEAN_STEP[row["algorithm"]] * share, share, entities, sent * several, float(several)]
-        table.append(np.array(line) / row["best"])
+        table.append(np.array(line) / row["busy"])
         times.append(1.0)
     matrix = np.array(table)
     scale = matrix.max(axis=0)
@@ -95,7 +94,7 @@ def predict(run: Run, graph: Graph, parameters: int, cluster: Cluster, ranks: Se
     out = []
     for count in ranks:
         if graph.positions is not None:
-            owner = bisect(graph.positions, 1.0 + d / d.mean(), count)
+            owner = bisect(graph.positions, 1.0 + d / d.mean(), count, graph.edges)
         else:
             owner = place(graph, np.ones(graph.n), d, count)
         rows, clients = rows_of_the_busiest(run, owner, count) if count > 1 else (0.0, float(graph.n))
@@ -150,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         for speed in (400e9, 45e9):
             cluster = Cluster(gpu.step, gpu.row, gpu.event, speed, gpu.host)
-            print(f"\n{title}, {speed / 1e9:.0f} GB/s out of each GPU; work of a run: {work(run):,.0f} steps\n")
+            print(f"\n{title}, {speed / 1e9:.0f} GB/s out of each GPU\n")
             heads = (
                 "GPUs",
                 "clients each",

@@ -32,14 +32,16 @@ def draw(report: dict[str, Any]) -> Figure:
             for kind, line in (("strong", "o-"), ("weak", "s:")):
                 some = [row for row in rows if (row["algorithm"], row["kind"]) == (name, kind)]
                 some = sorted(some, key=lambda row: row["ranks"])
-                scale = [row["speedup"] * (1 if kind == "strong" else row["ranks"]) for row in some]
                 colour = COLOURS.get(name, "#000000")
-                label = f"{NAMES.get(name, name)}, {kind}"
-                speed.plot([row["ranks"] for row in some], scale, line, color=colour, markersize=4, label=label)
+                for ratio, look, what in (("relief", {"alpha": 1.0}, ""), ("speedup", {"alpha": 0.35}, ", clock")):
+                    scale = [row[ratio] * (1 if kind == "strong" else row["ranks"]) for row in some]
+                    label = f"{NAMES.get(name, name)}, {kind}{what}"
+                    where = [row["ranks"] for row in some]
+                    speed.plot(where, scale, line, color=colour, markersize=4, label=label, **look)
         speed.set_xticks(ranks)
         speed.set_xlabel("ranks, one thread each")
-        speed.set_ylabel("speed-up")
-        speed.legend(loc="upper left")
+        speed.set_ylabel("speed-up (pale: by the clock)")
+        speed.legend(loc="upper left", fontsize=6.5)
         _phases(phases, [row for row in rows if row["kind"] == "strong"])
         sent = [row for row in rows if row["ranks"] > 1 and row["kind"] == "strong"]
         for row in sent:
@@ -55,7 +57,7 @@ def draw(report: dict[str, Any]) -> Figure:
         traffic.legend(loc="upper left")
         clients = max(row["clients"] for row in rows)
         title = f"svm, {clients:,} clients (strong), geometric graph; {report['machine']}, {report['cores']} cores"
-        speed.set_title(title, loc="left", fontsize=8, color="#555555")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=8, color="#555555")
     return figure
 
 
@@ -76,4 +78,5 @@ def _phases(axis: Any, rows: list[dict[str, Any]]) -> None:
     axis.set_yticks(range(len(rows)), labels)
     axis.invert_yaxis()
     axis.set_xlabel("ms an iteration (the slower rank)")
-    axis.legend(loc="lower right", ncols=2)
+    axis.set_axisbelow(True)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=7)

@@ -1,7 +1,9 @@
 """What the processes of a team do in tests: ``launch(ranks, [cases, found], module="tests.on_ranks")``."""
 
+import os
 import pickle
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -117,4 +119,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # gloo's threads would abort, and hide what went wrong

@@ -8,6 +8,8 @@ import torch
 class Threads:
     """One of several threads that run a study together."""
 
+    ahead = False
+
     def __init__(self, rank, ranks, board):
         self.rank, self.ranks, self.near, self.sent, self._board, self._turn = rank, ranks, ranks, 0, board, 0
 

@@ -72,7 +72,7 @@ def test_help_names_every_command_and_every_option(dspodfl):
     options = re.findall(r"^  (--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
     assert options == [
         *("--set", "--algorithms", "--seeds", "--device", "--out", "--overwrite"),
-        *("--save-models", "--record-events", "--resume", "--json", "--quiet", "--help"),
+        *("--save-models", "--record-events", "--resume", "--ranks", "--max-restarts", "--json", "--quiet", "--help"),
     ]
 
 

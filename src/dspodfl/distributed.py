@@ -71,6 +71,8 @@ class Group:
         self._timeout, self._device, self.sent = timeout, device, 0
         self.rank, self.ranks = rank(), int(os.environ["WORLD_SIZE"])
         self.near = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        # NCCL does one thing after the other: what is expected would wait for what is sent later, on both sides.
+        self.ahead = device.type != "cuda"
         self._group: dist.ProcessGroup | None = None
         self._watched(lambda: self._meet(backend))
 

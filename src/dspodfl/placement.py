@@ -9,6 +9,10 @@ import numpy as np
 
 from dspodfl.graph import Graph
 
+_SLACK = 0.005
+"""By how much of the whole a cut may be off its proportion to go through fewer links."""
+_SQUARE = 1.5
+"""Sides that differ by less than this are both tried."""
 _GRAIN = 1000
 """METIS weighs in integers: a client of average weight has so many."""
 
@@ -23,18 +27,20 @@ def place(graph: Graph, samples: np.ndarray, work: np.ndarray, ranks: int) -> np
     if ranks == 1:
         return np.zeros(graph.n, dtype=np.int64)
     if graph.positions is not None:
-        return bisect(graph.positions, weight, ranks)
+        return bisect(graph.positions, weight, ranks, graph.edges)
     return _filled(_metis(graph, weight, ranks), ranks)
 
 
-def bisect(positions: np.ndarray, weight: np.ndarray, parts: int) -> np.ndarray:
-    """Recursive coordinate bisection: cut across the longer side, weight in proportion to the parts on each side.
+def bisect(positions: np.ndarray, weight: np.ndarray, parts: int, edges: np.ndarray | None = None) -> np.ndarray:
+    """Recursive coordinate bisection: cut across a longer side, weight in proportion to the parts on each side.
 
-    Shapes: positions (n, 2), weight (n,) -> (n,), int64; no part is empty where n ≥ parts.
+    Within `_SLACK` of that proportion, and of two sides that are about as long, the cut through fewest links is taken.
+    Shapes: positions (n, 2), weight (n,), edges (links, 2) -> (n,), int64; no part is empty where n ≥ parts.
 
     >>> bisect(np.array([[0.0, 0], [0.1, 0], [0.9, 0], [1.0, 0]]), np.ones(4), 2).tolist()
     [0, 0, 1, 1]
     """
+    edges = np.zeros((0, 2), dtype=np.int64) if edges is None else edges
     owner = np.zeros(len(positions), dtype=np.int64)
     todo = [(np.arange(len(positions)), 0, parts)]
     while todo:
@@ -42,16 +48,33 @@ def bisect(positions: np.ndarray, weight: np.ndarray, parts: int) -> np.ndarray:
         if count == 1:
             owner[members] = first
             continue
-        where = positions[members]
-        side = int(np.argmax(np.ptp(where, axis=0)))
-        members = members[np.lexsort((members, where[:, 1 - side], where[:, side]))]
-        left = count // 2
-        sums = np.cumsum(weight[members])
-        before = np.concatenate([[0.0], sums])
-        cut = int(np.argmin(np.abs(before - sums[-1] * left / count)))
-        cut = min(max(cut, left), len(members) - (count - left))
-        todo += [(members[:cut], first, left), (members[cut:], first + left, count - left)]
+        where, left = positions[members], count // 2
+        length = np.ptp(where, axis=0)
+        tries = []
+        for side in np.flatnonzero(length >= length.max() / _SQUARE).tolist():
+            order = members[np.lexsort((members, where[:, 1 - side], where[:, side]))]
+            tries.append((*_best_cut(order, weight, left, count, edges), side, order))
+        _, _, at, _, order = min(tries, key=lambda one: one[:2])
+        todo += [(order[:at], first, left), (order[at:], first + left, count - left)]
     return owner
+
+
+def _best_cut(
+    order: np.ndarray, weight: np.ndarray, left: int, count: int, edges: np.ndarray
+) -> tuple[int, float, int]:
+    """Links cut, how far from the proportion, and after how many clients of an order to cut it."""
+    place = np.full(len(weight), -1)
+    place[order] = np.arange(len(order))
+    ends = np.sort(place[edges], axis=1)
+    low, high = ends[ends[:, 0] >= 0].T
+    steps = np.bincount(low + 1, minlength=len(order) + 2) - np.bincount(high + 1, minlength=len(order) + 2)
+    through = np.cumsum(steps)[: len(order) + 1]
+    before = np.concatenate([[0.0], np.cumsum(weight[order])])
+    off = np.abs(before / before[-1] - left / count)
+    off[:left] = off[len(order) - (count - left) + 1 :] = np.inf  # a client at least for each part
+    fair = np.flatnonzero(off <= max(_SLACK, float(off.min())))
+    at = int(fair[np.lexsort((off[fair], through[fair]))[0]])
+    return int(through[at]), float(off[at]), at
 
 
 def _metis(graph: Graph, weight: np.ndarray, parts: int) -> np.ndarray:

@@ -29,14 +29,14 @@ class Division:
     team: Team
     kind: str  # "alone", "runs" or "clients"
     why: str
-    rank_of: list[int]  # of each run, where runs are divided
+    works: list[float]  # of each run, where runs are divided
     owners: list[np.ndarray]  # of each client of each run, where clients are
     memory: int | None = None  # bytes that all ranks have free together; None: to be asked
 
     @staticmethod
     def alone(runs: Sequence[Run]) -> Division:
         """Everything here."""
-        return Division(Alone(), "alone", "one process", [0] * len(runs), [])
+        return Division(Alone(), "alone", "one process", [], [])
 
     @property
     def fewest(self) -> int:
@@ -47,7 +47,16 @@ class Division:
         """The runs of a wave that advance here."""
         if self.kind != "runs":
             return list(wave)
-        return [r for r in wave if self.rank_of[r] == self.team.rank]
+        ranks = deal([self.works[r] for r in wave], self.team.ranks)
+        return [r for r, rank in zip(wave, ranks, strict=True) if rank == self.team.rank]
+
+    def check(self, waves: Sequence[Sequence[int]]) -> None:
+        """Refuse waves, planned by a team of another size, that have fewer runs than there are ranks."""
+        few = min((len(wave) for wave in waves), default=self.fewest)
+        if few < self.fewest:
+            raise InputError(
+                "ranks", self.team.ranks, f"at most {few}, the runs that advance together in this checkpoint"
+            )
 
     def split(self, stack: Stack, wave: Sequence[int]) -> Split | None:
         """How the clients of a wave's stack are split; None where all are here."""
@@ -64,7 +73,7 @@ class Division:
         """What summary.json says of it."""
         about: dict[str, Any] = {"split": self.kind, "ranks": self.team.ranks, "why": self.why}
         if self.kind == "runs":
-            about["runs_of_rank"] = np.bincount(self.rank_of, minlength=self.team.ranks).tolist()
+            about["runs_of_rank"] = np.bincount(deal(self.works, self.team.ranks)).tolist()
         if self.kind == "clients":
             ranks = range(self.team.ranks)
             about["clients_of_rank"] = [sum(int((owner == q).sum()) for owner in self.owners) for q in ranks]
@@ -97,7 +106,7 @@ def divide(wanted: str, runs: Sequence[Run], team: Team, free: int | None = None
     kind, why = agreed(team, lambda: choose_split(wanted, runs, ranks))
     memory = int(team.total(torch.tensor(float(free or 0), dtype=torch.float64)))
     if kind == "runs":
-        return Division(team, kind, why, deal([work(run) for run in runs], ranks), [], memory)
+        return Division(team, kind, why, [work(run) for run in runs], [], memory)
     owners: dict[int, np.ndarray] = {}
     for run in runs:
         if id(run.rates) not in owners and team.rank == 0:

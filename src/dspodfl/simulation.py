@@ -96,7 +96,6 @@ class Simulation:
         self.plan: Plan | None = None
         self._tick, self._on_plan, self._record = tick, on_plan, record_events
         self._keeper: Keeper | None = None
-        self._kept_somewhere = False
         self._start: Checkpoint | None = None
         self._stop: Callable[[], bool] = lambda: False
         self.stopped = False
@@ -128,7 +127,7 @@ class Simulation:
         """
         notes: list[str] = []
         if before is not None:
-            agreed(self.team, lambda: before.check(self.config))
+            agreed(self.team, lambda: self._check(before))
             notes = before.notes + before.elsewhere(
                 self._provenance | {"precision": self.precision, "ranks": self.team.ranks}
             )
@@ -138,8 +137,13 @@ class Simulation:
         table = self.config.checkpoint
         if keeper:
             keeper.when(table.every_iterations, table.every_minutes, table.keep)
-        self._keeper, self._stop, self._kept_somewhere = keeper, stop, True
+        self._keeper, self._stop = keeper, stop
         return notes
+
+    def _check(self, before: Unfinished) -> None:
+        before.check(self.config)
+        if before.start is not None:
+            self.division.check(before.start.plan.left)
 
     def _begin(self) -> None:
         self._rows: list[Row] = []

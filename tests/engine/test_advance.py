@@ -132,7 +132,7 @@ def test_a_run_goes_on_alone_for_a_while_where_the_cores_are_busy(monkeypatch):
     monkeypatch.setattr(compiled, "advance", lambda **how: heard.append(how["threads"]) or 10_000 * (len(heard) == 3))
     for t in range(40):
         way.go(t, t + 1)
-    assert heard == [2] * 3 + [1] * ways._ALONE + [2] * (40 - 3 - ways._ALONE)
+    assert heard == [2] * 3 + [1] * ways.ALONE + [2] * (40 - 3 - ways.ALONE)
 
 
 def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_are_allowed(monkeypatch):

@@ -28,7 +28,7 @@ GRAPHS = True
 """Whether iterations on a GPU are captured and replayed as CUDA graphs."""
 _GRAPHED_BYTES = 2**32
 """Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
-_BUSY, _ALONE = 20, 16
+BUSY, ALONE = 20, 16
 """So many yields an iteration say that the cores are busy; a compiled run then goes on alone for so many calls."""
 _BUCKETS = 32
 """Numbers of active clients for which a graph of their own is captured; others are rounded up."""
@@ -161,7 +161,7 @@ class Compiled:
             threads=1 if self._alone else torch.get_num_threads(),
         )
         # Threads that wait for one another are slower than one where something else has their cores.
-        self._alone = max(0, self._alone - 1) if self._alone else _ALONE * (yields > _BUSY * (last - first))
+        self._alone = max(0, self._alone - 1) if self._alone else ALONE * (yields > BUSY * (last - first))
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""

@@ -8,6 +8,7 @@ waits that does not have to. `Stepwise` works for every model, rule and device; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.engine.advance import Advance, in_huge_pages
+from dspodfl.engine.advance import ALONE, BUSY, Advance, in_huge_pages
 from dspodfl.engine.mix import sparse
 from dspodfl.engine.shard import Crossings, Shard
 from dspodfl.engine.stack import Block, Neighbours
@@ -75,22 +76,53 @@ class _Rows:
 
 
 class Exchange:
-    """Sends the rows of owned clients that fire across, and receives those of the halo, in ``came``."""
+    """Sends the rows of owned clients that fire across, and receives those of the halo.
 
-    def __init__(self, split: Split, came: Tensor) -> None:
-        self.split, self.came = split, came
-        self._out = came.new_empty((len(split.shard.leave.row), came.shape[1]))
+    Where the transport allows it, rows are expected one iteration ahead, in another buffer: whoever is first then need
+    not ask whether the other is ready. ``buffers`` are two, (halo, width) each; iterations take turns.
+    """
+
+    def __init__(self, split: Split, buffers: Sequence[Tensor]) -> None:
+        self.split, self._buffers = split, buffers
+        self._out = buffers[0].new_empty((len(split.shard.leave.row), buffers[0].shape[1]))
+        self._nothing: list[Tensor | None] = [None] * split.team.ranks
+        self._expected: tuple[int, Wait] | None = None
 
     def load(self, active: np.ndarray) -> None:
         """Take the active weights of a block. Shape: (iterations, links of the shard)."""
         shard = self.split.shard
         self.leave, self.come = _Rows(shard.leave, active), _Rows(shard.come, active)
 
+    def came(self, t: int) -> Tensor:
+        """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
+        return self._buffers[t % 2]
+
     def start(self, t: int, theta: Tensor) -> Wait:
-        """Start what crosses at the t-th iteration of the block; ``came`` is filled once that is waited for."""
+        """Start what crosses at the t-th iteration of the block."""
         rows = torch.from_numpy(self.leave.at(t)).to(theta.device)
         torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
-        return self.split.team.start(_cut(self._out, self.leave.bounds[t]), _cut(self.came, self.come.bounds[t]))
+        team, leaving = self.split.team, _cut(self._out, self.leave.bounds[t])
+        if not team.ahead:
+            return team.start(leaving, self._coming(t))
+        arrived = self._expect(t)
+        sent = team.start(leaving, self._nothing)
+        if t + 1 < len(self.come.bounds):
+            self._expected = t + 1, self._expect(t + 1)
+
+        def wait() -> None:
+            arrived()
+            sent()
+
+        return wait
+
+    def _expect(self, t: int) -> Wait:
+        expected, self._expected = self._expected, None
+        if expected is not None and expected[0] == t:
+            return expected[1]
+        return self.split.team.start(self._nothing, self._coming(t))
+
+    def _coming(self, t: int) -> list[Tensor | None]:
+        return _cut(self.came(t), self.come.bounds[t])
 
 
 def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:
@@ -105,7 +137,7 @@ class Stepwise:
         self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
         self.state: Any = rule.init(theta) if state is None else state
         shard = split.shard
-        self._exchange = Exchange(split, theta.new_empty((len(shard.halo), theta.shape[1])))
+        self._exchange = Exchange(split, theta.new_empty((2, len(shard.halo), theta.shape[1])).unbind())
         self._both = theta.new_zeros((len(shard.own) + len(shard.halo), theta.shape[1]))
         fast = mixing.available(theta.device, theta.dtype)
         links = _with_halo(shard)
@@ -142,7 +174,7 @@ class Stepwise:
         both[:own] = x
         wait()
         rows = torch.from_numpy(self._exchange.come.at(t)).to(x.device)
-        both.index_copy_(0, own + rows, self._exchange.came[: len(rows)])
+        both.index_copy_(0, own + rows, self._exchange.came(t)[: len(rows)])
         if self._links is not None:
             mixed = mixing.mixed(both, self._links, self._active[t])[:own]
         else:
@@ -173,14 +205,15 @@ class Compiled:
         self._problem, self._shard = problem, split.shard
         own, halo = len(split.shard.own), len(split.shard.halo)
         # One piece of memory: a neighbour's row is then so many rows away, wherever it lies.
-        memory = in_huge_pages((2 * own + halo, theta.shape[1]), theta.dtype)
+        memory = in_huge_pages((2 * (own + halo), theta.shape[1]), theta.dtype)
         self._models, self._turn = [memory[:own], memory[own : 2 * own]], 0
         self._models[0].copy_(theta)
-        self._exchange = Exchange(split, memory[2 * own :])
+        self._exchange = Exchange(split, memory[2 * own :].split(halo) if halo else [memory[2 * own :]] * 2)
         self._first = np.array([0, *(rows.stop for rows in split.shard.rows)])
         self._alive = np.ones(len(split.shard.rows), dtype=bool)
         inner, self._links = split.shard.inner, split.shard.all
         self._order = compiled.order_for(theta.numpy(), inner.ptr, inner.col, torch.get_num_threads())
+        self._alone = 0
         self._far = np.flatnonzero(self._links.col >= own)
         self._col = self._links.col.copy()
         self._active = np.zeros((0, 0), dtype=self._models[0].numpy().dtype)
@@ -207,7 +240,8 @@ class Compiled:
                 self._advance(t, self._links, self._order[~waiting[self._order]])
                 wait()
                 place = self._exchange.come.place[t]
-                self._col[self._far] = (2 - self._turn) * own + place[self._links.col[self._far] - own]
+                first = (2 - self._turn) * own + (t % 2) * len(self._shard.halo)
+                self._col[self._far] = first + place[self._links.col[self._far] - own]
                 late = Neighbours(self._links.ptr, self._col, self._links.link)
                 self._advance(t, late, self._order[waiting[self._order]])
             else:
@@ -227,7 +261,7 @@ class Compiled:
     def _advance(self, t: int, links: Neighbours, clients: np.ndarray) -> None:
         """Steps and mixing of some clients, from one buffer to the other."""
         problem = self._problem
-        compiled.advance(
+        yields = compiled.advance(
             theta=self._models[self._turn].numpy(),
             other=self._models[1 - self._turn].numpy(),
             x=problem.x.numpy(),
@@ -246,16 +280,17 @@ class Compiled:
             loss=problem.model.loss,
             bias=has_bias(problem.model),
             l2=problem.model.l2,
-            threads=torch.get_num_threads(),
+            threads=1 if self._alone else torch.get_num_threads(),
             home=False,
             order=clients,
         )
+        self._alone = max(0, self._alone - 1) if self._alone else ALONE * (yields > BUSY)
 
     def _join(self, t: int) -> None:
         """Add what has come from elsewhere."""
         here, there = (self._models[n].numpy() for n in (self._turn, 1 - self._turn))
         links, come = self._shard.outer, self._exchange.come
-        came = self._exchange.came.numpy()
+        came = self._exchange.came(t).numpy()
         compiled.join(here, there, came, links.ptr, links.col, links.link, self._active[t], come.place[t])
 
     def freeze(self, run: int) -> None:

@@ -21,6 +21,8 @@ class Team(Protocol):
     ranks: int
     near: int
     """How many of the ranks are on this machine, and share its memory."""
+    ahead: bool
+    """Whether tensors may be expected before those that are sent meanwhile."""
     sent: int
     """Bytes of models handed to the transport so far."""
 
@@ -64,7 +66,7 @@ class Team(Protocol):
 class Alone:
     """A team of one."""
 
-    rank, ranks, near, sent = 0, 1, 1, 0
+    rank, ranks, near, sent, ahead = 0, 1, 1, 0, False
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
         """There is nobody to send to."""
