@@ -139,10 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"CPU: step {1e6 * costs.step:.2f} µs, row {1e6 * costs.row:.2f} µs, event {1e9 * costs.event:.1f} ns, "
         f"byte {1e9 * costs.byte:.3f} ns, host {1e3 * costs.host:.2f} ms; missed by {max(map(abs, missed)):.1%} at most"
     )
-    # One H200 (docs/performance.md): 10⁶ svm clients take 55.6 ms an iteration, of which three passes over the models
-    # at 4.2 TB/s are 22; ten VGG11 clients take 1.53 ms where all step and 1.06 ms where half do.
+    # One H200 (docs/performance.md): 10⁶ svm clients take 55.3 ms an iteration, of which three passes over the models
+    # at 4.2 TB/s are 22; ten VGG11 clients take 0.38 ms, and 0.104 ms for each that takes a step.
     svm = Cluster(step=67e-9, row=22e-9, event=0.05e-9, bandwidth=0.0, host=0.5e-3)
-    vgg = Cluster(step=94e-6, row=59e-6, event=0.05e-9, bandwidth=0.0, host=0.5e-3)
+    vgg = Cluster(step=104e-6, row=38e-6, event=0.05e-9, bandwidth=0.0, host=0.5e-3)
     for title, (run, graph), parameters, gpu in (
         ("10⁶ svm clients, torus", million(), 7850, svm),
         ("1,000 VGG11 clients, geometric graph of mean degree 10", thousand(), 9_225_610, vgg),
