@@ -125,3 +125,4 @@ if __name__ == "__main__":
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # gloo's threads would abort, and hide what went wrong
+    os._exit(0)  # as the command line ends a rank

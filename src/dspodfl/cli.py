@@ -182,8 +182,8 @@ def main() -> None:
 
 
 def _end(code: int) -> None:
-    """Exit; a rank that fails does so at once, since what it shares with the others may wait for them, or abort."""
-    if code and "RANK" in os.environ:
+    """Exit; a rank does so at once: gloo's threads may wait for the others, or abort, where Python takes it apart."""
+    if "RANK" in os.environ:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
