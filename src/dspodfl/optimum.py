@@ -7,7 +7,7 @@ import numpy as np
 from dspodfl.data import Federation
 from dspodfl.errors import InputError
 from dspodfl.models import Model
-from dspodfl.problem import has_bias
+from dspodfl.models.gradients import has_bias
 from dspodfl.theory import estimate
 from dspodfl.theory.constants import Floats
 

@@ -11,7 +11,7 @@ from dspodfl.engine.mix import Matrices
 from dspodfl.kernels import linear, mixing, philox, sums
 from dspodfl.mixing import matrix
 from dspodfl.models import build
-from dspodfl.problem import linear_gradient
+from dspodfl.models.gradients import linear_gradient
 from dspodfl.rng import Stream
 
 pytestmark = [

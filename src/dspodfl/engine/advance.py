@@ -21,7 +21,8 @@ from torch import Tensor
 from dspodfl.engine.mix import Matrices, Mixer
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.kernels import compiled, linear, mixing
-from dspodfl.problem import Problem, has_bias
+from dspodfl.models.gradients import has_bias
+from dspodfl.problem import Problem
 from dspodfl.rule import Rule, Simultaneous
 
 GRAPHS = True

@@ -24,7 +24,8 @@ from dspodfl.engine.shard import Crossings, Shard
 from dspodfl.engine.stack import Block, Neighbours
 from dspodfl.engine.team import Team, Wait
 from dspodfl.kernels import compiled, mixing
-from dspodfl.problem import Problem, has_bias
+from dspodfl.models.gradients import has_bias
+from dspodfl.problem import Problem
 from dspodfl.rule import Rule, Simultaneous
 
 

@@ -3,7 +3,7 @@
 A program takes one client: s = Wx, the slopes −(α/B) ∂ℓ/∂s, and their products with the samples, which lie as bytes (or
 float32) and are gathered and normalized where they are used. Clients that take no step cost nothing. Mixing then adds
 PΘ (`dspodfl.kernels.mixing`): no gradient is ever kept beside the models. The twin is
-`dspodfl.problem.linear_gradient`.
+`dspodfl.models.gradients.linear_gradient`.
 """
 
 from __future__ import annotations
