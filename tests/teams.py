@@ -27,6 +27,8 @@ class Threads:
     def start(self, send, receive):
         self.sent += sum(item.nbytes for item in send if item is not None)
         copies = [None if item is None else item.clone() for item in send]
+        if any(item is not None and item.is_cuda for item in send):
+            torch.cuda.current_stream().synchronize()  # the others read on streams of their own
 
         def wait():
             for rank, brought in enumerate(self._swap(copies)):
@@ -93,5 +95,5 @@ def place(packed, shards):
     """Rows of all shards in the order of the stack. Shapes: ranks × (owned, width) -> (clients, width)."""
     out = torch.empty((shards[0].stack.clients, packed[0].shape[1]), dtype=packed[0].dtype)
     for part, shard in zip(packed, shards, strict=True):
-        out[torch.from_numpy(shard.own)] = part
+        out[torch.from_numpy(shard.own)] = part.cpu()
     return out

@@ -16,6 +16,7 @@ from tests.edge import CommandLine
 from dspodfl import Config, InputError, Result
 from dspodfl import run as run_alone
 from dspodfl.checkpoint import Store
+from dspodfl.config.toml import dumps
 from dspodfl.graph import GENERATORS
 from dspodfl.results import Key
 from dspodfl.running import Asked, on_ranks
@@ -132,6 +133,25 @@ def test_several_ranks_are_one(ranks, tmp_path):
         a_run_resumed_at_any_iteration_on_as_many_ranks_is_the_same_to_the_bit(found, split)
         a_run_resumed_on_another_number_of_ranks_has_the_same_events(found, split)
     what_cannot_be_divided_is_refused_on_every_rank(found)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("split", ["clients", "runs"])
+@pytest.mark.parametrize("model", ["svm", "mlp"])
+def test_as_many_ranks_as_gpus_talk_by_nccl(model, split, tmp_path):
+    """With one GPU that is a team of one: nothing crosses, but whatever is put together goes through NCCL."""
+    ranks = torch.cuda.device_count()
+    changes = merged(SHORT, {"seeds": ranks, "model": {"name": model}, "scale": {"split": split}})
+    config = Config(**changes)
+    (tmp_path / "study.toml").write_text(dumps(config.model_dump()))
+    words = (
+        f"--standalone --nproc-per-node={ranks} -m dspodfl run {tmp_path}/study.toml --out {tmp_path}/out --device cuda"
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *words.split()]
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr[-4000:]
+    same_but_for_rounding(Result.load(tmp_path / "out").metrics, run_alone(config, device="cuda").metrics, 1e-3)
 
 
 def answers_of(ranks, folder):

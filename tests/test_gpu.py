@@ -9,9 +9,10 @@ from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, f
 
 from dspodfl import Config, run
 from dspodfl.config.build import build
-from dspodfl.engine import Stack
+from dspodfl.engine import Stack, gpu
 from dspodfl.engine import advance as ways
 from dspodfl.graph import generate
+from dspodfl.kernels import _triton
 from dspodfl.learning_rate import Constant
 from dspodfl.problem import Problem
 from dspodfl.rule import RULES
@@ -86,8 +87,12 @@ def test_events_and_delays_drawn_on_cuda_are_those_of_the_cpu_to_the_last_bit():
     for here, there in zip(stack.blocks(60, 25, "cpu"), stack.blocks(60, 25, "cuda"), strict=True):
         for name in ("v", "v_hat", "active", "lr"):
             assert torch.equal(getattr(here, name), getattr(there, name).cpu()), name
-        for name in vars(here.tally):
-            assert torch.equal(getattr(here.tally, name), getattr(there.tally, name).cpu()), name
+        for name, value in vars(here.tally).items():
+            if name != "spent":
+                assert torch.equal(value, getattr(there.tally, name).cpu()), name
+        last = len(here.k)
+        for ours, theirs in zip(here.tally.spent(last), there.tally.spent(last), strict=True):
+            assert torch.equal(ours.cpu(), theirs.cpu())
 
 
 @pytest.mark.parametrize("precision", ["auto", "fp32", "bf16", "fp64"])
@@ -141,12 +146,23 @@ def test_the_ways_chosen_on_cuda_are_the_fast_ones(name, monkeypatch):
     assert any(graph is not None for graph in chosen[0]._graphs.values())
 
 
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_launching_early_changes_nothing(name, monkeypatch):
+    model, dataset = MODELS[name]()
+    runs = five_runs(dataset)
+    plain = on_gpu(runs, model, iterations=40, every=7, tf32=True)
+    monkeypatch.setattr(_triton, "EARLY", False)
+    late = on_gpu(runs, model, iterations=40, every=7, tf32=True)
+    for one, other in zip(plain, late, strict=True):
+        assert all(torch.equal(a.theta, b.theta) for a, b in zip(one, other, strict=True))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_cuda_graphs_change_nothing(name, monkeypatch):
     model, dataset = MODELS[name]()
     runs = five_runs(dataset)
     with_graphs = on_gpu(runs, model, iterations=40, every=7, tf32=True)
-    monkeypatch.setattr(ways, "GRAPHS", False)
+    monkeypatch.setattr(gpu, "GRAPHS", False)
     without = on_gpu(runs, model, iterations=40, every=7, tf32=True)
     for one, other in zip(with_graphs, without, strict=True):
         for a, b in zip(one, other, strict=True):
@@ -163,7 +179,7 @@ def test_gradients_of_the_active_clients_alone_are_those_of_all_of_them(name):
     rows = problem.minibatches(np.arange(1))[0]
     everyone = problem.gradient(theta, problem.inputs(rows), problem.targets(rows))
     who = torch.tensor([4, 0, 5], device="cuda")
-    some = torch.full((3, problem.width), torch.nan, device="cuda")
+    some = torch.zeros(3, problem.width, device="cuda")
     problem.gradients(theta, who, problem.inputs(rows[who]), problem.targets(rows[who]), some)
     assert torch.allclose(some, everyone[who], rtol=0, atol=1e-6)
 

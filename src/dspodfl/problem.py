@@ -224,7 +224,7 @@ class Problem:
         if self.model.is_linear and self.compute == self.dtype == x.dtype:
             return linear_gradient(self.model, packed, x, y, self._share, scale)
         if self.stacked is not None:
-            out = torch.empty_like(packed)
+            out = torch.zeros_like(packed)
             self.stacked.gradient(packed, x, y, out)
             return out if scale is None else out.mul_(scale[:, None])
         point, x = packed.to(self.compute), x.to(self.compute)

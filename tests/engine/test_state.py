@@ -7,8 +7,7 @@ import pytest
 import torch
 from tests.worlds import ALGORITHMS, MODELS, erdos_renyi, make_run, scattered
 
-from dspodfl.engine import Stack, State, simulate, state
-from dspodfl.engine import advance as ways
+from dspodfl.engine import Stack, State, gpu, simulate, state
 from dspodfl.errors import InputError
 from dspodfl.graph import generate
 from dspodfl.kernels import compiled
@@ -197,12 +196,12 @@ class TestOnAGpu:
     pytestmark = on_gpu
 
     def test_a_loop_goes_on_from_its_state_at_every_iteration_to_the_last_bit(self, name, graphs, tf32, monkeypatch):
-        monkeypatch.setattr(ways, "GRAPHS", graphs)
+        monkeypatch.setattr(gpu, "GRAPHS", graphs)
         model, dataset = MODELS[name]()
         assert_any_state_is_gone_on_from(five_runs(dataset), model, device="cuda", tf32=tf32)
 
     def test_it_does_where_a_run_is_frozen(self, name, graphs, tf32, monkeypatch):
-        monkeypatch.setattr(ways, "GRAPHS", graphs)
+        monkeypatch.setattr(gpu, "GRAPHS", graphs)
         model, dataset = MODELS[name]()
         runs = five_runs(dataset)
         runs[1] = replace(runs[1], learning_rate=Constant(1e30))

@@ -57,11 +57,22 @@ def drawn(model, clients, batch, *, device="cpu", dtype=torch.float64, seed=0):
 def gradient(stacked, theta, x, y, index=None):
     """The gradient in θ's own order, after a look at the numbers between the tensors."""
     packed = stacked.pack(theta)
-    out = torch.full((len(x), stacked.width), torch.nan, dtype=theta.dtype, device=theta.device)
+    out = stacked.pack(theta.new_full((len(x), theta.shape[1]), torch.nan))
     stacked.gradient(packed, x, y, out, index)
     found = stacked.unpack(out)
     assert torch.equal(stacked.pack(found), out)
     return found
+
+
+def test_all_columns_are_said_to_be_ready_once_and_the_last_layers_first():
+    for model in (build("vgg11", (3, 32, 32), 10, norm="group"), build("cnn", (1, 8, 8), 3), build("mlp", (5,), 3)):
+        stacked = Stacked.of(model)
+        theta, x, y = drawn(model, 2, 2)
+        heard = []
+        out = stacked.pack(torch.zeros_like(theta))
+        stacked.gradient(stacked.pack(theta), x, y, out, ready=lambda *columns, heard=heard: heard.append(columns))
+        assert [first for first, _ in heard] == [last for _, last in heard[1:]] + [0]
+        assert heard[0][1] == stacked.width
 
 
 def check(model, clients=3, batch=2):
@@ -193,14 +204,15 @@ class TestOnCuda:
         model, theta, x, y = self.inputs(name)
         stacked = Stacked.of(model, precision)
         packed, index = stacked.pack(theta), torch.tensor([3, 1, 1, 0], device="cuda")
-        outs = [torch.full_like(packed, torch.nan) for _ in range(3)]
+        empty = stacked.pack(torch.full_like(theta, torch.nan))
+        outs = [empty.clone() for _ in range(3)]
         for out in outs[:2]:
             stacked.gradient(packed, x, y, out, index)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             stacked.gradient(packed, x, y, outs[2], index)
-        outs[2].fill_(torch.nan)
+        outs[2].copy_(empty)
         graph.replay()
         torch.cuda.synchronize()
         assert conv.available("cuda")

@@ -12,7 +12,9 @@ from tests.worlds import ALGORITHMS, BATCH, MODELS, advance, erdos_renyi, graphs
 
 from dspodfl.data import parts
 from dspodfl.engine import Shard, Split, Stack, simulate
+from dspodfl.engine import split as splitting
 from dspodfl.graph import GENERATORS, generate
+from dspodfl.learning_rate import Constant
 from dspodfl.problem import Problem
 from dspodfl.rule import RULES
 from dspodfl.topology import Flicker, Waypoint
@@ -26,7 +28,9 @@ def scattered_owners(runs, ranks, seed=0):
     return [random.permutation(np.arange(run.clients) % ranks) for run in runs]
 
 
-def split_up(runs, model, ranks, *, owners=None, rule="simultaneous", dtype=torch.float64, every=10, **more):
+def split_up(
+    runs, model, ranks, *, owners=None, rule="simultaneous", dtype=torch.float64, device="cpu", every=10, **more
+):
     """Snapshots of all ranks put together, how many bytes each sent, and the shards."""
     owners = scattered_owners(runs, ranks) if owners is None else owners
     stack = Stack(runs)
@@ -37,7 +41,7 @@ def split_up(runs, model, ranks, *, owners=None, rule="simultaneous", dtype=torc
         mine = [np.flatnonzero(owner == team.rank) for owner in owners]
         held = parts([run.data for run in runs], mine)
         here = [(run.seed, data) for run, data in zip(runs, held, strict=True)]
-        problem = Problem(model, here, batch_size=BATCH, dtype=dtype)
+        problem = Problem(model, here, batch_size=BATCH, dtype=dtype, device=device)
         whole = torch.cat([scattered(model, run.clients, run.seed) for run in runs]).to(dtype)
         start = whole[torch.from_numpy(shard.own)]
         split, rules = Split(shard, team), RULES[rule]
@@ -57,10 +61,10 @@ def split_up(runs, model, ranks, *, owners=None, rule="simultaneous", dtype=torc
     return looks, [sent for _, sent in found], shards
 
 
-def assert_the_same(runs, model, looks, dtype=torch.float64, **how):
+def assert_the_same(runs, model, looks, dtype=torch.float64, close=None, **how):
     alone = advance(runs, model, iterations=STEPS, every=10, dtype=dtype, **how)
     stack = Stack(runs)
-    close = 1e-12 if dtype == torch.float64 else 2e-6
+    close = close or (1e-12 if dtype == torch.float64 else 2e-6)
     seen = [0] * len(runs)
     for k, which, counters, lost, theta in looks:
         for r, counter, diverged in zip(which, counters, lost, strict=True):
@@ -123,7 +127,7 @@ def test_a_run_that_diverges_on_one_rank_is_frozen_on_all_and_the_others_go_on()
 
     model, dataset = MODELS["linear"]()
     runs = [
-        make_run("dgd", 0, n=6, data=dataset, learning_rate=Constant(1e30)),
+        make_run("dgd", 0, n=6, data=dataset, learning_learning_rate=Constant(3e38)),
         make_run("dspodfl", 1, n=6, data=dataset),
     ]
     looks, _, _ = split_up(runs, model, 2)
@@ -173,3 +177,35 @@ def test_shards_of_one_dataset_share_what_is_kept_of_it():
     assert one.dataset is two.dataset
     assert replace(one, some=None).number.tolist() == [0]
     assert two.number.tolist() == [5]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", ["svm", "logistic", "cnn"])
+def test_on_a_gpu_stacks_can_be_split_as_well(name, rule, ranks, monkeypatch):
+    """The fast ways: rows of the others come in between. Threads share the one GPU."""
+    model, dataset = MODELS[name]()
+    if name == "cnn" and rule != "simultaneous":
+        pytest.skip("other rules take gradients by torch.func, which is not for threads")
+    chosen, real = [], splitting.choose
+    monkeypatch.setattr(splitting, "choose", lambda *a: chosen.append(real(*a)) or chosen[-1])
+    runs = [make_run(algorithm, seed, n=7, data=dataset) for seed, algorithm in enumerate(ALGORITHMS)]
+    runs.append(make_run("dspodfl", 9, graph=erdos_renyi(20, 4, p=0.2), data=dataset, refresh=7))
+    looks, sent, _ = split_up(runs, model, ranks, rule=rule, dtype=torch.float32, device="cuda")
+    assert (min(sent) > 0) == (ranks > 1)
+    if rule == "simultaneous":
+        assert {type(way).__name__ for way in chosen} == {"Networks" if name == "cnn" else "Fused"}
+    assert_the_same(runs, model, looks, dtype=torch.float32, close=1e-4, rule=rule)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["svm", "cnn"])
+def test_a_run_that_diverges_on_a_gpu_does_so_on_every_rank(name):
+    model, dataset = MODELS[name]()
+    runs = [make_run("dgd", 0, n=6, data=dataset), make_run("dgd", 1, n=6, data=dataset, learning_rate=Constant(3e38))]
+    looks, _, _ = split_up(runs, model, 2, dtype=torch.float32, device="cuda")
+    assert [lost for *_, lost, _ in looks][-1] == [False, True]
+    assert_the_same(runs, model, looks, dtype=torch.float32, close=1e-4)

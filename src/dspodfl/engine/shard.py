@@ -59,7 +59,7 @@ class Shard:
     links: list[slice]  # of run r here
     inner: Neighbours  # of owned clients, owned themselves
     outer: Neighbours  # of owned clients, in the halo, counted from 0
-    all: Neighbours  # of owned clients, rows here, in the order of the stack
+    neighbours: Neighbours  # of owned clients, rows here, in the order of the stack
     leave: Crossings
     come: Crossings
 

@@ -3,24 +3,25 @@
     Θ ← PΘ − αVG,   P = P_here + P_cut
 
 Rows start on their way, then come gradients and mixing among the clients here, then the rows that have come: nothing
-waits that does not have to. `Stepwise` works for every model, rule and device; `Compiled` for linear models on the CPU.
+waits that does not have to. `Stepwise` works for every model, rule and device; `Compiled` for linear models on the CPU;
+`dspodfl.engine.gpu` has those for GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.engine.advance import ALONE, BUSY, Advance, in_huge_pages
+from dspodfl.engine import gpu
+from dspodfl.engine.advance import ALONE, BUSY, Advance, in_huge_pages, on_cpu
+from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.mix import sparse
-from dspodfl.engine.shard import Crossings, Shard
+from dspodfl.engine.shard import Shard
 from dspodfl.engine.stack import Block, Neighbours
 from dspodfl.engine.team import Team, Wait
 from dspodfl.kernels import compiled, mixing
@@ -35,6 +36,10 @@ class Split:
 
     shard: Shard
     team: Team
+
+    def exchange(self, like: Tensor) -> Exchange:
+        """What brings the others' rows, to where some models are."""
+        return Exchange(self.shard, self.team, like.new_empty((2, len(self.shard.halo), like.shape[1])).unbind())
 
     def assembled(self, values: Tensor, run: int) -> Tensor:
         """What each process holds of the clients of a run, in their order; all processes ask together.
@@ -54,81 +59,10 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
 
     ``state`` is what the rule carries where it is taken up again; without one, it begins.
     """
-    exact = problem.compute == problem.dtype and problem.device.type == "cpu"
-    if isinstance(rule, Simultaneous) and problem.model.is_linear and exact and compiled.available():
+    if on_cpu(problem, rule):
         return Compiled(split, problem, theta)
-    return Stepwise(split, problem, rule, theta, state)
-
-
-class _Rows:
-    """The rows that cross one way in a block: which, and where those of each process begin and end."""
-
-    def __init__(self, crossings: Crossings, active: np.ndarray) -> None:
-        needed = crossings.needed(active)
-        self.place = np.cumsum(needed, axis=1) - 1  # (iterations, crossing) of those that cross, one after the other
-        count = np.concatenate([np.zeros((len(active), 1), dtype=np.int64), self.place + 1], axis=1)
-        self.bounds = count[:, crossings.bounds]  # (iterations, ranks + 1)
-        at, which = np.nonzero(needed)
-        self._row, self._start = crossings.row[which], np.searchsorted(at, np.arange(len(active) + 1))
-
-    def at(self, t: int) -> np.ndarray:
-        """The rows that cross at the t-th iteration, by process."""
-        return self._row[self._start[t] : self._start[t + 1]]
-
-
-class Exchange:
-    """Sends the rows of owned clients that fire across, and receives those of the halo.
-
-    Where the transport allows it, rows are expected one iteration ahead, in another buffer: whoever is first then need
-    not ask whether the other is ready. ``buffers`` are two, (halo, width) each; iterations take turns.
-    """
-
-    def __init__(self, split: Split, buffers: Sequence[Tensor]) -> None:
-        self.split, self._buffers = split, buffers
-        self._out = buffers[0].new_empty((len(split.shard.leave.row), buffers[0].shape[1]))
-        self._nothing: list[Tensor | None] = [None] * split.team.ranks
-        self._expected: tuple[int, Wait] | None = None
-
-    def load(self, active: np.ndarray) -> None:
-        """Take the active weights of a block. Shape: (iterations, links of the shard)."""
-        shard = self.split.shard
-        self.leave, self.come = _Rows(shard.leave, active), _Rows(shard.come, active)
-
-    def came(self, t: int) -> Tensor:
-        """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
-        return self._buffers[t % 2]
-
-    def start(self, t: int, theta: Tensor) -> Wait:
-        """Start what crosses at the t-th iteration of the block."""
-        rows = torch.from_numpy(self.leave.at(t)).to(theta.device)
-        torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
-        team, leaving = self.split.team, _cut(self._out, self.leave.bounds[t])
-        if not team.ahead:
-            return team.start(leaving, self._coming(t))
-        arrived = self._expect(t)
-        sent = team.start(leaving, self._nothing)
-        if t + 1 < len(self.come.bounds):
-            self._expected = t + 1, self._expect(t + 1)
-
-        def wait() -> None:
-            arrived()
-            sent()
-
-        return wait
-
-    def _expect(self, t: int) -> Wait:
-        expected, self._expected = self._expected, None
-        if expected is not None and expected[0] == t:
-            return expected[1]
-        return self.split.team.start(self._nothing, self._coming(t))
-
-    def _coming(self, t: int) -> list[Tensor | None]:
-        return _cut(self.came(t), self.come.bounds[t])
-
-
-def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:
-    ends = bounds.tolist()
-    return [buffer[a:b] if b > a else None for a, b in pairwise(ends)]
+    found = gpu.choose(split.shard, problem, rule, theta, split.exchange)
+    return found or Stepwise(split, problem, rule, theta, state)
 
 
 class Stepwise:
@@ -138,7 +72,7 @@ class Stepwise:
         self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
         self.state: Any = rule.init(theta) if state is None else state
         shard = split.shard
-        self._exchange = Exchange(split, theta.new_empty((2, len(shard.halo), theta.shape[1])).unbind())
+        self._exchange = split.exchange(theta)
         self._both = theta.new_zeros((len(shard.own) + len(shard.halo), theta.shape[1]))
         fast = mixing.available(theta.device, theta.dtype)
         links = _with_halo(shard)
@@ -174,8 +108,8 @@ class Stepwise:
         own, both = len(x), self._both
         both[:own] = x
         wait()
-        rows = torch.from_numpy(self._exchange.come.at(t)).to(x.device)
-        both.index_copy_(0, own + rows, self._exchange.came(t)[: len(rows)])
+        rows, came = self._exchange.arrived(t)
+        both.index_copy_(0, own + rows, came)
         if self._links is not None:
             mixed = mixing.mixed(both, self._links, self._active[t])[:own]
         else:
@@ -185,7 +119,8 @@ class Stepwise:
 
 def _with_halo(shard: Shard) -> Neighbours:
     """The links seen from each row, of which the halo's have none."""
-    return Neighbours(np.pad(shard.all.ptr, (0, len(shard.halo)), "edge"), shard.all.col, shard.all.link)
+    links = shard.neighbours
+    return Neighbours(np.pad(links.ptr, (0, len(shard.halo)), "edge"), links.col, links.link)
 
 
 def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -209,10 +144,11 @@ class Compiled:
         memory = in_huge_pages((2 * (own + halo), theta.shape[1]), theta.dtype)
         self._models, self._turn = [memory[:own], memory[own : 2 * own]], 0
         self._models[0].copy_(theta)
-        self._exchange = Exchange(split, memory[2 * own :].split(halo) if halo else [memory[2 * own :]] * 2)
+        buffers = memory[2 * own :].split(halo) if halo else [memory[2 * own :]] * 2
+        self._exchange = Exchange(split.shard, split.team, buffers)
         self._first = np.array([0, *(rows.stop for rows in split.shard.rows)])
         self._alive = np.ones(len(split.shard.rows), dtype=bool)
-        inner, self._links = split.shard.inner, split.shard.all
+        inner, self._links = split.shard.inner, split.shard.neighbours
         self._order = compiled.order_for(theta.numpy(), inner.ptr, inner.col, torch.get_num_threads())
         self._alone = 0
         self._far = np.flatnonzero(self._links.col >= own)

@@ -9,6 +9,8 @@ constants, so that layers share compiled kernels. Sums run in a fixed order: the
 import triton
 import triton.language as tl
 
+from dspodfl.kernels._triton import gdc_launch_dependents, gdc_wait
+
 
 @triton.jit
 def _first_maximum(value, place, other_value, other_place):
@@ -156,6 +158,7 @@ def product(  # noqa: PLR0915
     PRECISION: tl.constexpr,
     SWAP: tl.constexpr,
     ROUND: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -170,8 +173,6 @@ def product(  # noqa: PLR0915
     col = (tl.program_id(0) // tiles) * BLOCK_N
     split = tl.program_id(1)
     client = tl.program_id(2).to(tl.int64)
-    owner = tl.load(index + client) if INDEXED else client
-    theta += owner * theta_client
     x += client * x_client
 
     m = row + tl.arange(0, BLOCK_M)
@@ -191,7 +192,6 @@ def product(  # noqa: PLR0915
     n_inside = n < maps
     x_rows = image * x_image + h * x_row + w * x_pixel
     w_rows = n * map_stride
-    theta_weights = theta + weight
     blocks = channels // BLOCK_K
     steps = tl.cdiv(9 * FLAT, BLOCK_K) if FLAT else 9 * blocks
     first = (steps * split) // splits
@@ -203,6 +203,11 @@ def product(  # noqa: PLR0915
         ih = h + sign * (t // 3 - 1)
         iw = w + sign * (t % 3 - 1)
         bits |= ((ih >= 0) & (ih < height) & (iw >= 0) & (iw < width) & m_inside).to(tl.int32) << t
+    if EARLY:
+        gdc_wait()
+    owner = tl.load(index + client) if INDEXED else client
+    theta += owner * theta_client
+    theta_weights = theta + weight
     k = tl.arange(0, BLOCK_K)
     x_at = x_rows[:, None] + (k * x_channel)[None, :]
     w_at = w_rows[:, None] + (k * channel_stride)[None, :]
@@ -240,6 +245,8 @@ def product(  # noqa: PLR0915
             acc = tl.dot(weights, tl.trans(pixels), acc, input_precision=PRECISION)
         else:
             acc = tl.dot(pixels, tl.trans(weights), acc, input_precision=PRECISION)
+    if EARLY:
+        gdc_launch_dependents()
     if SWAP:
         acc = tl.trans(acc)
 
@@ -309,6 +316,7 @@ def finish(
     POOL: tl.constexpr,
     GATE: tl.constexpr,
     TF32: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -323,6 +331,9 @@ def finish(
     inside = (m < rows)[:, None] & (n < maps)[None, :]
     partial += client * rows * maps
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
     for _ in range(splits):
         acc += tl.load(partial + at, mask=inside, other=0.0).to(tl.float32)
         partial += tl.num_programs(1).to(tl.int64) * rows * maps

@@ -500,7 +500,7 @@ def _product(
             GATE="none" if split else gate, BF16=precision == "bf16", PRECISION=_DOT[precision],
             TF32=stores_tf32(precision), SWAP=shape.swap, ROUND=0 if _interpreted() else shape.round,
             BLOCK_M=shape.m, BLOCK_N=shape.n, BLOCK_K=shape.k,
-            num_warps=shape.warps, num_stages=shape.stages,
+            num_warps=shape.warps, num_stages=shape.stages, **_triton.early(x.device),
         )  # fmt: skip
     if split:
         _finish(
@@ -537,7 +537,7 @@ def _finish(
             0 if theta is None else theta.stride(0), bias or 0,
             rows, maps, *size, *full, *per_client, splits,
             INDEXED=index is not None, BACK=back, HAS_BIAS=bias is not None, RELU=relu, POOL=pool, GATE=gate,
-            TF32=stores_tf32(precision), BLOCK_M=block[0], BLOCK_N=block[1],
+            TF32=stores_tf32(precision), BLOCK_M=block[0], BLOCK_N=block[1], **_triton.early(out.device),
         )  # fmt: skip
 
 

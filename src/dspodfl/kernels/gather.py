@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dspodfl.kernels._triton import jit, tl, usable
+from dspodfl.kernels._triton import early, gdc_launch_dependents, jit, tl, usable
 
 _BLOCK = 1024
 
@@ -37,7 +37,10 @@ def _minibatch(
     pixels,
     B: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        gdc_launch_dependents()
     t = tl.load(at).to(tl.int64)
     a = tl.program_id(0) // B
     b = tl.program_id(0) % B
@@ -77,6 +80,6 @@ def minibatch(
     pixels = height * width
     _minibatch[(active * batch, -(-channels * pixels // _BLOCK))](
         x, y, batch_of, order, rows, at, who, images, labels, scale, shift,
-        order.shape[1], rows.shape[1], channels, pixels, B=batch, BLOCK=_BLOCK,
+        order.shape[1], rows.shape[1], channels, pixels, B=batch, BLOCK=_BLOCK, EARLY=early(x.device)["EARLY"],
     )  # fmt: skip
     return who, images.permute(0, 1, 4, 2, 3), labels

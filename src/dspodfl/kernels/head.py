@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dspodfl.kernels._triton import jit, power_of_two, tl, usable
+from dspodfl.kernels._triton import early, gdc_launch_dependents, gdc_wait, jit, power_of_two, tl, usable
 from dspodfl.kernels.conv import Precision
 
 _LARGEST = {"features": 1024, "outputs": 64, "batch": 64}
@@ -42,10 +42,14 @@ def _head(
     HAS_BIAS: tl.constexpr,
     LOSS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_B: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_F: tl.constexpr,
 ):
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
     client = tl.program_id(0).to(tl.int64)
     owner = tl.load(index + client) if INDEXED else client
     theta += owner * theta_client
@@ -115,11 +119,14 @@ def gradient(
     clients, batch, features = x.shape
     x = x.contiguous()
     back = torch.empty(clients, batch, features, device=x.device)
+    # All features at once, where they fit; exact products of that size take too long to compile.
+    large = precision != "fp32" and max(batch, outputs) <= 16
+    cut = {"BLOCK_F": min(512, power_of_two(features)), "num_warps": 8} if large else {"BLOCK_F": 64, "num_warps": 4}
     with torch.cuda.device(x.device):
         _head[(clients,)](
             x, y.contiguous(), theta, index, out, back, theta.stride(0), out.stride(0), weight, bias or 0, l2,
             batch, outputs, features, INDEXED=index is not None, HAS_BIAS=bias is not None, LOSS=loss,
             PRECISION="ieee" if precision == "fp32" else "tf32",
-            BLOCK_B=power_of_two(batch), BLOCK_C=power_of_two(outputs), BLOCK_F=64, num_warps=4,
+            BLOCK_B=power_of_two(batch), BLOCK_C=power_of_two(outputs), **cut, **early(x.device),
         )  # fmt: skip
     return back

@@ -118,7 +118,7 @@ def _runs(
     inside = place < width
     mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
     for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
-        other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0)
+        other = tl.load(theta + (first + j) * width + place, mask=inside, other=0.0, eviction_policy="evict_first")
         weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
         mixed += weight[:, None] * other[None, :]
     here = (n < N)[:, None] & inside[None, :]
@@ -126,7 +126,7 @@ def _runs(
     if STEP:
         a = tl.load(step + t * runs * N + first + n, mask=n < N, other=0.0)
         mixed += tl.load(new, mask=here & (a != 0.0)[:, None], other=0.0)
-    tl.store(new, mixed, mask=here)
+    tl.store(new, mixed, mask=here, eviction_policy="evict_first")
 
 
 @jit
@@ -138,9 +138,9 @@ def _less(out, gradient, who, step, at, active, clients, width, first, last, BLO
     row = tl.load(who + a)
     scale = tl.load(step + t * clients + row)
     if scale != 0.0:
-        g = tl.load(gradient + a.to(tl.int64) * width + place, mask=inside, other=0.0)
-        old = tl.load(out + row * width + place, mask=inside, other=0.0)
-        tl.store(out + row * width + place, old - scale * g, mask=inside)
+        g = tl.load(gradient + a.to(tl.int64) * width + place, mask=inside, other=0.0, eviction_policy="evict_first")
+        old = tl.load(out + row * width + place, mask=inside, other=0.0, eviction_policy="evict_first")
+        tl.store(out + row * width + place, old - scale * g, mask=inside, eviction_policy="evict_first")
 
 
 def less(
@@ -161,9 +161,10 @@ def mix_rows(theta: Tensor, out: Tensor, links: Links, active: Tensor, at: Tenso
     """P(t)Θ into ``out``, t being the number that ``at`` holds on the device.
 
     With a step, rows where step[t] is not 0 hold −diag(step(t)) G already, and are added to.
-    Shapes: theta, out (clients, width), active (T, links), step (T, clients).
+    Shapes: theta (rows, width), out (clients, width), active (T, links), step (T, clients); rows beyond the clients
+    are neighbours only.
     """
-    clients, width = theta.shape
+    clients, width = out.shape
     _rows[(clients * -(-width // _ROWS["BLOCK"]),)](
         theta, out, links.ptr, links.col, links.link, active, theta if step is None else step, at,
         active.shape[-1], clients, width, STEP=step is not None, **_ROWS,

@@ -96,15 +96,12 @@ class Stacked:
         """Gradients of `Model.objective` into ``out``; client a's model is row ``index[a]`` of ``packed``, or row a.
 
         ``ready(start, stop)`` is called, last layer first, as soon as these columns of ``out`` are on their way.
+        Columns that belong to no tensor are left as they are, and counted as ready: they should hold zeros.
         Slopes by parameters are computed on the stream ``aside``, which is the current one for ``ready``: the way back
         to the inputs does not wait for them.
         Shapes: packed (n, width), x (G, B, *input_shape), y (G, B), out (G, width), index (G,); n = G without one.
         """
         state = Pass(packed, index, self.precision, out, self.model.l2)
-        for slot in self.slots:
-            end = slot.offset + slot.size
-            if end % ALIGN:
-                out[:, end : end + ALIGN - end % ALIGN] = 0
 
         def done(layer: Layer) -> None:
             if ready is not None:

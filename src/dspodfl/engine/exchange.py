@@ -1,0 +1,98 @@
+"""Rows that cross between processes, iteration by iteration: which, to whom, and on their way.
+
+Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.engine.shard import Crossings, Shard
+from dspodfl.engine.team import Team, Wait
+
+
+class _Rows:
+    """The rows that cross one way in a block: which, and where those of each process begin and end."""
+
+    def __init__(self, crossings: Crossings, active: np.ndarray, device: torch.device) -> None:
+        needed = crossings.needed(active)
+        self.place = np.cumsum(needed, axis=1) - 1  # (iterations, crossing) of those that cross, one after the other
+        count = np.concatenate([np.zeros((len(active), 1), dtype=np.int64), self.place + 1], axis=1)
+        self.bounds = count[:, crossings.bounds]  # (iterations, ranks + 1)
+        at, which = np.nonzero(needed)
+        self._row = torch.from_numpy(crossings.row[which]).to(device)
+        self._start = np.searchsorted(at, np.arange(len(active) + 1)).tolist()
+
+    def at(self, t: int) -> Tensor:
+        """The rows that cross at the t-th iteration, by process."""
+        return self._row[self._start[t] : self._start[t + 1]]
+
+
+class Exchange:
+    """Sends the rows of owned clients that fire across, and receives those of the halo.
+
+    Where the transport allows it, rows are expected one iteration ahead, in another buffer: whoever is first then need
+    not ask whether the other is ready. ``buffers`` are two, (halo, width) each; iterations take turns.
+    """
+
+    def __init__(self, shard: Shard, team: Team, buffers: Sequence[Tensor]) -> None:
+        self._shard, self._team, self._buffers = shard, team, buffers
+        self._out = buffers[0].new_empty((len(shard.leave.row), buffers[0].shape[1]))
+        self._nothing: list[Tensor | None] = [None] * team.ranks
+        self._expected: tuple[int, Wait] | None = None
+
+    @property
+    def halo(self) -> int:
+        """How many rows may come."""
+        return len(self._shard.halo)
+
+    def load(self, active: np.ndarray) -> None:
+        """Take the active weights of a block. Shape: (iterations, links of the shard)."""
+        device = self._out.device
+        self.leave, self.come = (_Rows(which, active, device) for which in (self._shard.leave, self._shard.come))
+
+    def came(self, t: int) -> Tensor:
+        """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
+        return self._buffers[t % 2]
+
+    def arrived(self, t: int) -> tuple[Tensor, Tensor]:
+        """The rows of the halo that the t-th iteration brings, and what they hold, once they have been waited for."""
+        rows = self.come.at(t)
+        return rows, self.came(t)[: len(rows)]
+
+    def start(self, t: int, theta: Tensor) -> Wait:
+        """Start what crosses at the t-th iteration of the block."""
+        rows = self.leave.at(t)
+        torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
+        team, leaving = self._team, _cut(self._out, self.leave.bounds[t])
+        if not team.ahead:
+            return team.start(leaving, self._coming(t))
+        arrived = self._expect(t)
+        sent = team.start(leaving, self._nothing)
+        if t + 1 < len(self.come.bounds):
+            self._expected = t + 1, self._expect(t + 1)
+
+        def wait() -> None:
+            arrived()
+            sent()
+
+        return wait
+
+    def _expect(self, t: int) -> Wait:
+        expected, self._expected = self._expected, None
+        if expected is not None and expected[0] == t:
+            return expected[1]
+        return self._team.start(self._nothing, self._coming(t))
+
+    def _coming(self, t: int) -> list[Tensor | None]:
+        return _cut(self.came(t), self.come.bounds[t])
+
+
+def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:
+    ends = bounds.tolist()
+    return [buffer[a:b] if b > a else None for a, b in pairwise(ends)]
