@@ -127,7 +127,7 @@ def test_a_run_that_diverges_on_one_rank_is_frozen_on_all_and_the_others_go_on()
 
     model, dataset = MODELS["linear"]()
     runs = [
-        make_run("dgd", 0, n=6, data=dataset, learning_learning_rate=Constant(3e38)),
+        make_run("dgd", 0, n=6, data=dataset, learning_rate=Constant(1e30)),
         make_run("dspodfl", 1, n=6, data=dataset),
     ]
     looks, _, _ = split_up(runs, model, 2)
