@@ -100,19 +100,25 @@ class Group:
         for other in range(self.ranks):
             outward, inward = send[other], receive[other]
             if inward is not None:
-                operations.append(dist.P2POp(dist.irecv, inward, other, self._group))
+                operations.append((dist.irecv, inward, other))
             if outward is not None:
-                operations.append(dist.P2POp(dist.isend, outward, other, self._group))
+                operations.append((dist.isend, outward, other))
                 self.sent += outward.nbytes
         if not operations:
             return lambda: None
-        works = self._watched(lambda: dist.batch_isend_irecv(operations))
+        works = self._watched(lambda: self._begun(operations))
 
         def wait() -> None:
             for work in works:
                 self._watched(work.wait)
 
         return wait
+
+    def _begun(self, operations: Sequence[tuple[Any, Tensor, int]]) -> list[dist.Work]:
+        """NCCL does them all at once, or both sides might wait for each other; gloo has no such trouble."""
+        if self._device.type == "cuda":
+            return dist.batch_isend_irecv([dist.P2POp(*one, self._group) for one in operations])
+        return [work for what, values, other in operations if (work := what(values, other, self._group))]
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over ranks, the same bits on all of them."""

@@ -153,6 +153,8 @@ class Compiled:
         self._alone = 0
         self._far = np.flatnonzero(self._links.col >= own)
         self._col = self._links.col.copy()
+        outer = split.shard.outer
+        self._needing = np.repeat(np.arange(own), np.diff(outer.ptr))  # who has each link that leads elsewhere
         self._active = np.zeros((0, 0), dtype=self._models[0].numpy().dtype)
 
     @property
@@ -189,10 +191,8 @@ class Compiled:
 
     def _waiting(self, t: int) -> np.ndarray:
         """Which clients need a row that travels at the t-th iteration. Shape: (owned,), bool."""
-        outer = self._shard.outer
-        row = np.repeat(np.arange(len(outer.ptr) - 1), np.diff(outer.ptr))
         waiting = np.zeros(len(self._order), dtype=bool)
-        waiting[row[self._active[t, outer.link] != 0]] = True
+        waiting[self._needing[self._active[t, self._shard.outer.link] != 0]] = True
         return waiting
 
     def _advance(self, t: int, links: Neighbours, clients: np.ndarray) -> None:

@@ -10,28 +10,44 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 
 
+LANES = 64
+"""Addresses at a time; a register holds some of them."""
+
+
 @njit(cache=True, nogil=True, boundscheck=False)
-def fill(out, seed, i, j, k, upper, first, words):
-    """Words at addresses. Shapes: out (rows, columns, slots), addresses (rows, columns), words (4, columns) scratch."""
+def _rounds(s):
+    """Ten rounds of all lanes. The four words of the counter and the two of the key lie one behind the other in s.
+
+    Distances between them are constants, so that the compiler sees that lanes do not touch each other.
+    """
+    w0, w1 = uint32(0), uint32(0)
+    for _ in range(10):
+        for c in range(LANES):
+            p0, p1 = uint64(s[c]) * _M0, uint64(s[128 + c]) * _M1
+            c0 = uint32(p1 >> uint64(32)) ^ s[64 + c] ^ uint32(s[256 + c] + w0)
+            c2 = uint32(p0 >> uint64(32)) ^ s[192 + c] ^ uint32(s[320 + c] + w1)
+            s[c], s[64 + c], s[128 + c], s[192 + c] = c0, uint32(p1), c2, uint32(p0)
+        w0, w1 = uint32(w0 + _W0), uint32(w1 + _W1)
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def fill(out, seed, i, j, k, upper, first, s):
+    """Words at addresses. Shapes: out (rows, columns, slots), addresses (rows, columns), s (6 · LANES,) scratch."""
     rows, columns, slots = out.shape
     for r in range(rows):
-        for group in range((slots + 3) // 4):
-            c3_start = uint32(upper + first + group)
-            for c in range(columns):
-                key = uint64(seed[r, c])
-                k0, k1 = uint32(key), uint32(key >> uint64(32))
-                c0, c1, c2, c3 = uint32(i[r, c]), uint32(j[r, c]), uint32(k[r, c]), c3_start
-                for _ in range(10):
-                    p0, p1 = uint64(c0) * _M0, uint64(c2) * _M1
-                    c0, c1, c2, c3 = (
-                        uint32(p1 >> uint64(32)) ^ c1 ^ k0,
-                        uint32(p1),
-                        uint32(p0 >> uint64(32)) ^ c3 ^ k1,
-                        uint32(p0),
+        for start in range(0, columns, LANES):
+            lanes = min(LANES, columns - start)
+            for group in range((slots + 3) // 4):
+                for c in range(lanes):
+                    key = uint64(seed[r, start + c])
+                    s[c], s[64 + c], s[128 + c] = (
+                        uint32(i[r, start + c]),
+                        uint32(j[r, start + c]),
+                        uint32(k[r, start + c]),
                     )
-                    k0 = uint32(k0 + _W0)
-                    k1 = uint32(k1 + _W1)
-                words[0, c], words[1, c], words[2, c], words[3, c] = c0, c1, c2, c3
-            for q in range(min(4, slots - 4 * group)):
-                for c in range(columns):
-                    out[r, c, 4 * group + q] = words[q, c]
+                    s[192 + c] = uint32(upper + first + group)
+                    s[256 + c], s[320 + c] = uint32(key), uint32(key >> uint64(32))
+                _rounds(s)
+                for q in range(min(4, slots - 4 * group)):
+                    for c in range(lanes):
+                        out[r, start + c, 4 * group + q] = s[LANES * q + c]

@@ -85,11 +85,11 @@ def words_on_cpu(
     shape = np.broadcast_shapes(seed.shape, i.shape, j.shape, k.shape)
     if len(shape) > 2 or np.prod(shape, dtype=np.int64) * slots < MANY or not compiled.available():
         return None
-    from dspodfl.kernels._philox import fill
+    from dspodfl.kernels._philox import LANES, fill
 
     flat = (1,) * (2 - len(shape)) + shape
     out = np.empty((*flat, slots), dtype=np.int64)
-    scratch = np.empty((4, flat[1]), dtype=np.uint32)
+    scratch = np.zeros(6 * LANES, dtype=np.uint32)
     address = [np.broadcast_to(a, flat) for a in (seed, i, j, k)]
     fill(out, address[0], address[1], address[2], address[3], stream << 26, first // 4, scratch)
     return out.reshape(*shape, slots)
