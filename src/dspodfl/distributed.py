@@ -96,7 +96,7 @@ class Group:
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
         """Send a contiguous tensor to each rank and receive one from each, None being nothing; does not wait."""
-        operations = []
+        operations: list[tuple[Any, Tensor, int]] = []
         for other in range(self.ranks):
             outward, inward = send[other], receive[other]
             if inward is not None:
