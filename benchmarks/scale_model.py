@@ -25,7 +25,7 @@ from benchmarks.worlds import geometric, make_run, random_images, shared, square
 from dspodfl.engine import Run
 from dspodfl.engine.shard import crossings
 from dspodfl.graph import Graph
-from dspodfl.placement import bisect, place
+from dspodfl.placement import place
 
 _MEAN_STEP = {"dspodfl": 0.5, "dgd": 1.0}
 """Mean chance of a step under Beta(½, ½) rates."""
@@ -88,23 +88,23 @@ def rows_of_the_busiest(run: Run, owner: np.ndarray, ranks: int) -> tuple[float,
     return float(rows.max()), float(np.bincount(owner, minlength=ranks).max())
 
 
-def predict(run: Run, graph: Graph, parameters: int, cluster: Cluster, ranks: Sequence[int]) -> list[dict[str, float]]:
-    """An iteration of DSpodFL on so many GPUs: compute, bytes beside it, what neither hides."""
+def spread(run: Run, graph: Graph, ranks: Sequence[int]) -> list[dict[str, float]]:
+    """What the busiest of so many ranks has: clients, steps and rows to send, each expected an iteration."""
     d = run.rates.sgd(np.zeros(1, dtype=np.int64))[0]
     out = []
     for count in ranks:
-        if graph.positions is not None:
-            owner = bisect(graph.positions, 1.0 + d / d.mean(), count, graph.edges)
-        else:
-            owner = place(graph, np.ones(graph.n), d, count)
+        owner = place(graph, np.ones(graph.n), d, count)
         rows, clients = rows_of_the_busiest(run, owner, count) if count > 1 else (0.0, float(graph.n))
         steps = float(np.bincount(owner, weights=d).max())
-        compute = cluster.step * steps + cluster.row * clients + cluster.event * (graph.n + graph.links)
-        travel = 4 * parameters * rows / cluster.bandwidth
-        seconds = max(compute, travel) + cluster.host
-        found = {"ranks": count, "clients": clients, "rows": rows, "compute": compute, "travel": travel}
-        out.append(found | {"seconds": seconds})
+        out.append({"ranks": count, "clients": clients, "steps": steps, "rows": rows})
     return out
+
+
+def predict(of: dict[str, float], graph: Graph, parameters: int, cluster: Cluster) -> dict[str, float]:
+    """An iteration of DSpodFL on so many GPUs: compute, bytes beside it, what neither hides."""
+    compute = cluster.step * of["steps"] + cluster.row * of["clients"] + cluster.event * (graph.n + graph.links)
+    travel = 4 * parameters * of["rows"] / cluster.bandwidth
+    return of | {"compute": compute, "travel": travel, "seconds": max(compute, travel) + cluster.host}
 
 
 def million() -> tuple[Run, Graph]:
@@ -147,6 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("10⁶ svm clients, torus", million(), 7850, svm),
         ("1,000 VGG11 clients, geometric graph of mean degree 10", thousand(), 9_225_610, vgg),
     ):
+        shares = spread(run, graph, [n for n in (1, 8, 16, 64, 256, 1000) if n <= graph.n])
         for speed in (400e9, 45e9):
             cluster = Cluster(gpu.step, gpu.row, gpu.event, speed, gpu.host)
             print(f"\n{title}, {speed / 1e9:.0f} GB/s out of each GPU\n")
@@ -162,8 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             print("| " + " | ".join((*heads, "efficiency")) + " |")
             print("|" + "---|" * (len(heads) + 1))
-            counts = [1, 8, 16, 64, 256, 1000]
-            found = predict(run, graph, parameters, cluster, [n for n in counts if n <= graph.n])
+            found = [predict(share, graph, parameters, cluster) for share in shares]
             first = found[0]["seconds"]
             for row in found:
                 n = int(row["ranks"])
