@@ -2,8 +2,8 @@
 
     python scripts/paper_page.py reproduced
 
-docs/paper/<name>.png, .svg and .csv come from each folder; what stands between the two markers of docs/paper.md is
-written anew, the rest of the page is by hand.
+docs/paper/<name>.csv comes from each folder, <name>.png and .svg are drawn from it; what stands between the two markers
+of docs/paper.md is written anew, the rest of the page is by hand.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
+
 from dspodfl.experiment import names
 from dspodfl.outcome import Outcome
+from dspodfl.plots import NAMES, picture
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- written by scripts/paper_page.py: start -->", "<!-- end -->"
@@ -34,10 +37,44 @@ def section(outcome: Outcome) -> str:
 
 ![{outcome.title}](paper/{outcome.name}.png)
 
-{why}
+{numbers(outcome)}{why}
 
 `dspodfl reproduce {outcome.name}`; {measured}; numbers: [{outcome.name}.csv](paper/{outcome.name}.csv).
 """
+
+
+def numbers(outcome: Outcome) -> str:
+    """Tables of the paper: ours beside what it prints."""
+    table, axes = outcome.reading, outcome.axes
+    names = [NAMES.get(algorithm, algorithm) for algorithm in table["algorithm"]]
+    if outcome.kind == "accuracy_table":
+        head = [*axes, "", "iterations", "ours", "printed", "difference"]
+        cells = [
+            [*(row[axis] for axis in axes), name, f"{row['iteration']:,}",
+             f"{row['accuracy_mean']:.3f} ± {row['accuracy_std']:.3f}", f"{row['printed_accuracy']:.2f}",
+             f"{row['accuracy_mean'] - row['printed_accuracy']:+.3f}"]
+            for name, (_, row) in zip(names, table.iterrows(), strict=True)
+        ]  # fmt: skip
+    elif outcome.kind == "delay_table":
+        parts = ("processing", "transmission", "total")
+        head = [*axes, "", "target", "reached", *(f"{part}, ours (quartiles)" for part in parts)]
+        head += [f"{part}, printed" for part in parts]
+        cells = [
+            [*(row[axis] for axis in axes), name, f"{row['target']:g}", f"{row['reached']} of {row['seeds']}",
+             *(_spread(row, part) for part in parts), *(f"{row[f'printed_{part}']:,.0f}" for part in parts)]
+            for name, (_, row) in zip(names, table.iterrows(), strict=True)
+        ]  # fmt: skip
+    else:
+        return ""
+    lines = [head, ["---"] * len(head), *cells]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n\n"
+
+
+def _spread(row: pd.Series, part: str) -> str:
+    low, middle, high = (row[f"{part}_{name}"] for name in ("quartile1", "median", "quartile3"))
+    if not middle < float("inf"):
+        return "later"
+    return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})" if high < float("inf") else f"{middle:,.0f} (from {low:,.0f})"
 
 
 def natural(text: str) -> list[object]:
@@ -55,8 +92,10 @@ def main() -> None:
     target = ROOT / "docs" / "paper"
     target.mkdir(parents=True, exist_ok=True)
     for outcome in found:
-        for kind in ("figure.png", "figure.svg", "table.csv"):
-            shutil.copy(folder / outcome.name / kind, target / f"{outcome.name}{Path(kind).suffix}")
+        shutil.copy(folder / outcome.name / "table.csv", target / f"{outcome.name}.csv")
+        figure = outcome.plot()  # in today's style
+        for kind in ("png", "svg"):
+            (target / f"{outcome.name}.{kind}").write_bytes(picture(figure, kind))
     found.sort(key=lambda outcome: (natural(outcome.paper), outcome.name))
     rows = [f"| [{o.title}](#{anchor(o)}) | {o.paper} | {o.word} |" for o in found]
     table = "\n".join(["| what | where in the paper | verdict |", "|---|---|---|", *rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import networkx as nx
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 COLOURS = {
     "dspodfl": "#D55E00",
@@ -205,49 +206,64 @@ def _lines(axis: Any, rows: pd.DataFrame, x: str, column: str, algorithms: list[
         axis.set_xscale("log")
 
 
-def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
-    """Raw delay to target accuracies: medians of its parts stacked, quartiles of the total as a line.
+_PARTS: dict[str, tuple[str, Literal["full", "none"]]] = {
+    "total": ("o", "full"),
+    "processing": ("s", "full"),
+    "transmission": ("D", "none"),
+}
+"""The marker of each part of a delay, and how it is filled."""
 
-    A bar that is missing: fewer than half of the seeds got there; how many did stands at its foot.
+
+def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
+    """Raw delay to target accuracies and its parts, medians over seeds; a line from quartile to quartile of the total.
+
+    What is missing lies beyond the last iteration for half of the seeds; how many got there stands at the right.
     """
     algorithms = list(dict.fromkeys(table["algorithm"]))
     others = [a for a in algorithms if a not in COLOURS]
     targets = list(dict.fromkeys(table["target"]))
+    rows = [(target, algorithm) for target in targets for algorithm in algorithms]
     groups = list(table.groupby(axes, sort=False)) if axes else [((), table)]
+    printed = "printed_total" in table and table["printed_total"].notna().any()
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(4.8 * len(groups), 3.8), layout="constrained")
-        panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
-        for axis, (point, rows) in zip(panels, groups, strict=True):
-            for n, algorithm in enumerate(algorithms):
-                mine = rows[rows["algorithm"] == algorithm].set_index("target").reindex(targets)
-                at = np.arange(len(targets)) + (n - (len(algorithms) - 1) / 2) * 0.16
-                first, second = (mine[f"{c}_median"].to_numpy(float) for c in ("processing", "transmission"))
-                low, high = (mine[f"total_quartile{q}"].to_numpy(float) for q in (1, 3))
-                paint = colour(algorithm, others)
-                axis.bar(at, first, 0.14, color=paint, label=NAMES.get(algorithm, algorithm))
-                axis.bar(at, second, 0.14, bottom=first, color=paint, alpha=0.45)
-                axis.vlines(at, low, np.where(np.isfinite(high), high, low), color="#333333", linewidth=0.8)
-                if "printed_total" in mine:
-                    axis.plot(at, mine["printed_total"].to_numpy(float), "x", color="#333333", markersize=6)
-                for place, reached, seeds in zip(at, mine["reached"], mine["seeds"], strict=True):
-                    if reached < seeds:
-                        axis.annotate(
-                            f"{reached:.0f}/{seeds:.0f}", (place, 0.01), xycoords=("data", "axes fraction"),
-                            ha="center", fontsize=6, rotation=90,
-                        )  # fmt: skip
-            axis.set_xticks(range(len(targets)), [f"{t:g}" for t in targets])
-            axis.set_xlabel("target accuracy")
-            axis.set_xlim(-0.6, len(targets) - 0.4)
-            named = ", ".join(
-                f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True)
-            )
-            crosses = "; crosses: total printed in the paper" if "printed_total" in rows else ""
-            own = f"{named}; solid: processing, pale: transmission{crosses}".lstrip("; ")
-            head = f"{title}\n" if title and axis is panels[0] else ""
-            axis.set_title(head + own, loc="left", fontsize=8, color="#555555")
-        panels[0].set_ylabel("raw delay, median over seeds")
-        _legend(figure, panels)
+        figure = Figure(figsize=(1.5 + 4.2 * len(groups), 1.5 + 0.34 * len(rows)), layout="constrained")
+        panels = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+        for axis, (point, some) in zip(panels, groups, strict=True):
+            found = some.set_index(["target", "algorithm"]).reindex(rows).apply(pd.to_numeric, errors="coerce")
+            for y, (_, algorithm) in enumerate(rows):
+                row, paint = found.iloc[y], colour(algorithm, others)
+                low, high = row["total_quartile1"], row["total_quartile3"]
+                if np.isfinite(low):
+                    axis.plot([low, high if np.isfinite(high) else low], [y, y], color=paint, alpha=0.5, linewidth=2.5)
+                for part, (marker, fill) in _PARTS.items():
+                    if row[f"{part}_median"] > 0:
+                        size = 7 if part == "total" else 5
+                        axis.plot(row[f"{part}_median"], y, marker, color=paint, fillstyle=fill, markersize=size)
+                if printed:
+                    axis.plot(row["printed_total"], y, "x", color="#333333", markersize=6)
+                if row["reached"] < row["seeds"]:
+                    text = f"{row['reached']:.0f} of {row['seeds']:.0f} seeds"
+                    here = ("axes fraction", "data")
+                    axis.annotate(text, (0.99, y), xycoords=here, ha="right", va="center", fontsize=6)
+            axis.set_xscale("log")
+            axis.set_xlabel("raw delay")
+            axis.set_title(_point(axes, point), loc="left", fontsize=8, color="#555555")
+        names = [NAMES.get(a, a) + (f", {t:g}" if len(targets) > 1 else "") for t, a in rows]
+        panels[0].set_yticks(range(len(rows)), names)
+        panels[0].set_ylim(len(rows) - 0.5, -0.5)
+        marks = [
+            Line2D([], [], color="#555555", linestyle="", marker=m, fillstyle=f, label=part)
+            for part, (m, f) in _PARTS.items()
+        ]
+        if printed:
+            marks.append(Line2D([], [], color="#333333", linestyle="", marker="x", label="total, printed in the paper"))
+        figure.legend(handles=marks, loc="outside upper left", ncols=4, fontsize=8, title=title, alignment="left")
     return figure
+
+
+def _point(axes: list[str], point: Any) -> str:
+    """The values of a group, by name."""
+    return ", ".join(f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True))
 
 
 def accuracies(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
@@ -270,9 +286,7 @@ def accuracies(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                     axis.plot(at, mine["printed_accuracy"].to_numpy(float), "x", color=paint, markersize=6)
             axis.set_xticks(range(len(iterations)), [f"{k:,}" for k in iterations])
             axis.set_xlabel("iterations")
-            named = ", ".join(
-                f"{a} = {v}" for a, v in zip(axes, np.atleast_1d(np.array(point, dtype=object)), strict=True)
-            )
+            named = _point(axes, point)
             note = "crosses: as printed in the paper" if "printed_accuracy" in rows else ""
             head = title if axis is panels[0] else ""
             own = "; ".join(filter(None, (named, note)))
