@@ -15,6 +15,7 @@ from dspodfl.graph import generate
 from dspodfl.kernels import _triton
 from dspodfl.learning_rate import Constant
 from dspodfl.problem import Problem
+from dspodfl.rates import Beta
 from dspodfl.rule import RULES
 from dspodfl.topology import Flicker, Waypoint
 
@@ -155,6 +156,18 @@ def test_launching_early_changes_nothing(name, monkeypatch):
     late = on_gpu(runs, model, iterations=40, every=7, tf32=True)
     for one, other in zip(plain, late, strict=True):
         assert all(torch.equal(a.theta, b.theta) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", ["svm", "mlp"])
+def test_iterations_in_which_all_rest_change_nothing(name):
+    """A run whose clients and links hardly ever fire, and one that rests after some delay."""
+    model, dataset = MODELS[name]()
+    rare = make_run(data=dataset, sgd=Beta(0.2, 4.0), link=Beta(0.2, 4.0))
+    for run in (rare, replace(make_run(data=dataset), until=15.0)):
+        (block,) = Stack([run]).blocks(60, 60)
+        assert not (block.v.any(dim=1) | block.v_hat.any(dim=1)).all()
+        (expected,), (looks,) = final([run], model, iterations=60), on_gpu([run], model, iterations=60)
+        assert torch.allclose(expected.float(), looks[-1].theta, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -258,11 +258,17 @@ class Networks(_Mixed):
         order = torch.argsort(block.v, dim=1, descending=True, stable=True)  # who takes a step, then the others
         self._put("order", order)
         self._counts = block.v.sum(dim=1).tolist()
+        self._quiet = (~(block.v.any(dim=1) | (block.active != 0).any(dim=1))).tolist()
 
     def go(self, first: int, last: int) -> None:
-        """Iterations first … last − 1 of the block."""
-        self._at.fill_(first)
+        """Iterations first … last − 1 of the block; nothing is done in those in which all rest."""
+        ready = -1
         for t in range(first, last):
+            if self._quiet[t]:
+                continue
+            if t != ready:
+                self._at.fill_(t)
+            ready = t + 1
             active = -(-self._counts[t] // self._grain) * self._grain
             active = min(active, self.ground.clients)
             self._iterate(active, partial(self._work, active, t))
