@@ -163,10 +163,10 @@ def test_iterations_in_which_all_rest_change_nothing(name):
     """A run whose clients and links hardly ever fire, and one that rests after some delay."""
     model, dataset = MODELS[name]()
     rare = make_run(data=dataset, sgd=Beta(0.2, 4.0), link=Beta(0.2, 4.0))
-    for run in (rare, replace(make_run(data=dataset), until=15.0)):
-        (block,) = Stack([run]).blocks(60, 60)
+    for one in (rare, replace(make_run(data=dataset), until=15.0)):
+        (block,) = Stack([one]).blocks(60, 60)
         assert not (block.v.any(dim=1) | block.v_hat.any(dim=1)).all()
-        (expected,), (looks,) = final([run], model, iterations=60), on_gpu([run], model, iterations=60)
+        (expected,), (looks,) = final([one], model, iterations=60), on_gpu([one], model, iterations=60)
         assert torch.allclose(expected.float(), looks[-1].theta, rtol=0, atol=1e-4)
 
 
