@@ -51,10 +51,11 @@ def test_the_twins_are_pytorchs_group_normalization(shape, affine, relu, pool):
     assert torch.allclose(images_first(out), expected)
     assert (code is not None) == pool
     plain.backward(images_first(slope))
-    back = norm.input_gradient_twin(slope, x, stats, theta, groups, index=index)
+    back, sums = norm.backward_twin(slope, x, stats, theta, groups, index=index)
     assert torch.allclose(images_first(back), inputs.grad)
-    sums = norm.parameter_sums_twin(slope, x, stats, theta, groups)
-    assert torch.allclose(sums, torch.stack([bias.grad, weight.grad], dim=1))
+    assert torch.allclose(sums.sum(dim=1), torch.stack([bias.grad, weight.grad], dim=1))
+    none, same = norm.backward_twin(slope, x, stats, theta, groups, inputs=False, index=index)
+    assert none is None and torch.equal(same, sums)
 
 
 @pytest.mark.gpu
@@ -78,10 +79,11 @@ def test_the_kernels_are_the_twins(shape, relu, pool, indexed, precision):
     assert near(stats, its_stats)
     if pool:
         assert (code == its_code).double().mean() > 0.99  # values next to each other may be one
-    back = norm.input_gradient(slope, x, stats, theta, groups, **how)
-    assert near(back, norm.input_gradient_twin(slope, x, stats, theta, groups, **how))
-    sums = norm.parameter_sums(slope, x, stats, theta, groups, precision=precision)
-    assert near(sums, norm.parameter_sums_twin(slope, x, stats, theta, groups, precision=precision))
+    back, sums = norm.backward(slope, x, stats, theta, groups, **how)
+    its_back, its_sums = norm.backward_twin(slope, x, stats, theta, groups, **how)
+    assert near(back, its_back) and near(sums, its_sums)
+    none, same = norm.backward(slope, x, stats, theta, groups, inputs=False, **how)
+    assert none is None and torch.equal(same, sums)
 
 
 @pytest.mark.gpu

@@ -69,17 +69,18 @@ def forward(  # noqa: PLR0915
     p = tl.arange(0, BLOCK_P)
     pixels = height * width
     x += image * pixels * channels
-    total = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    # Each thread adds up its own pixels; threads are added up once.
+    total = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     for start in range(0, pixels, BLOCK_P):
         value, _, _ = _block(x, start, p, c, pixels, channels)
-        total += tl.sum(value, axis=0)
-    mean = _over_groups(total, GROUP, BLOCK_C) / (pixels * GROUP)
-    total = tl.zeros((BLOCK_C,), dtype=tl.float32)
+        total += value
+    mean = _over_groups(tl.sum(total, axis=0), GROUP, BLOCK_C) / (pixels * GROUP)
+    total = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     for start in range(0, pixels, BLOCK_P):
         value, inside, _ = _block(x, start, p, c, pixels, channels)
         away = tl.where(inside, value - mean[None, :], 0.0)
-        total += tl.sum(away * away, axis=0)
-    scale = 1 / tl.sqrt(_over_groups(total, GROUP, BLOCK_C) / (pixels * GROUP) + eps)
+        total += away * away
+    scale = 1 / tl.sqrt(_over_groups(tl.sum(total, axis=0), GROUP, BLOCK_C) / (pixels * GROUP) + eps)
     stats += image * 2 * channels
     tl.store(stats + c, mean, mask=c < channels)
     tl.store(stats + channels + c, scale, mask=c < channels)
@@ -142,13 +143,13 @@ def backward(
     channels,
     INDEXED: tl.constexpr,
     AFFINE: tl.constexpr,
-    ONLY_SUMS: tl.constexpr,
+    INPUTS: tl.constexpr,
     TF32: tl.constexpr,
     GROUP: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Slopes by the inputs; or only the sums over pixels of slopes, and of slopes times normalized inputs."""
+    """Sums over pixels of slopes, and of slopes times normalized inputs; and slopes by the inputs."""
     image = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     p = tl.arange(0, BLOCK_P)
@@ -157,18 +158,19 @@ def backward(
     stats += image * 2 * channels
     mean = tl.load(stats + c, mask=c < channels, other=0.0)
     scale = tl.load(stats + channels + c, mask=c < channels, other=0.0)
-    plain = tl.zeros((BLOCK_C,), dtype=tl.float32)
-    along = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    plains = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
+    alongs = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     for start in range(0, pixels, BLOCK_P):
         value, _, _ = _block(x, start, p, c, pixels, channels)
         s, _, _ = _block(slope, start, p, c, pixels, channels)
-        plain += tl.sum(s, axis=0)
-        along += tl.sum(s * (value - mean[None, :]) * scale[None, :], axis=0)
-    if ONLY_SUMS:
-        sums += image * 2 * channels
-        tl.store(sums + c, plain, mask=c < channels)
-        tl.store(sums + channels + c, along, mask=c < channels)
-    else:
+        plains += s
+        alongs += s * (value - mean[None, :]) * scale[None, :]
+    plain = tl.sum(plains, axis=0)
+    along = tl.sum(alongs, axis=0)
+    sums += image * 2 * channels
+    tl.store(sums + c, plain, mask=c < channels)
+    tl.store(sums + channels + c, along, mask=c < channels)
+    if INPUTS:
         w = tl.full((BLOCK_C,), 1.0, dtype=tl.float32)
         if AFFINE:
             client = image // images

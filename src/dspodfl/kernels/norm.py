@@ -74,55 +74,35 @@ def forward(
     return out, code, stats
 
 
-def input_gradient(
+def backward(
     slope: Tensor,
     x: Tensor,
     stats: Tensor,
     theta: Tensor,
     groups: Groups,
     *,
+    inputs: bool = True,
     precision: Precision = "fp32",
     index: Tensor | None = None,
-) -> Tensor:
-    """Slopes by the inputs, from those by the outputs before ReLU and pooling. Shapes: (G, B, H, W, C), both."""
+) -> tuple[Tensor | None, Tensor]:
+    """Slopes by the inputs, if asked for, from those by the outputs before ReLU and pooling; and sums of each image.
+
+    Those are of the slopes, and of slopes times normalized inputs: over all images they are the slopes by shifts and by
+    scales. Shapes: slope, x (G, B, H, W, C) -> the same, (G, B, 2, C).
+    """
     if not available(x, theta, groups):
-        return input_gradient_twin(slope, x, stats, theta, groups, precision=precision, index=index)
-    out = torch.empty_like(x)
-    _backward(slope, x, stats, theta, groups, out, None, precision, index)
-    return out
-
-
-def parameter_sums(
-    slope: Tensor, x: Tensor, stats: Tensor, theta: Tensor, groups: Groups, *, precision: Precision = "fp32"
-) -> Tensor:
-    """Slopes by shifts and by scales, one behind the other. Shapes: slope, x (G, B, H, W, C) -> (G, 2, C)."""
-    if not available(x, theta, groups):
-        return parameter_sums_twin(slope, x, stats, theta, groups, precision=precision)
-    sums = torch.empty_like(stats)
-    _backward(slope, x, stats, theta, groups, None, sums, precision, None)
-    return sums.sum(dim=1)
-
-
-def _backward(
-    slope: Tensor,
-    x: Tensor,
-    stats: Tensor,
-    theta: Tensor,
-    groups: Groups,
-    out: Tensor | None,
-    sums: Tensor | None,
-    precision: Precision,
-    index: Tensor | None,
-) -> None:
+        return backward_twin(slope, x, stats, theta, groups, inputs=inputs, precision=precision, index=index)
     images, height, width, channels = x.shape[1:]
+    out, sums = torch.empty_like(x) if inputs else None, torch.empty_like(stats)
     grid, blocks = _cut(x, groups)
     with conv.on(x):
         _norm.backward[grid](
-            slope.contiguous(), x, stats, theta, index, x if out is None else out, stats if sums is None else sums,
+            slope.contiguous(), x, stats, theta, index, x if out is None else out, sums,
             theta.stride(0), groups.weight or 0, images, height * width, channels,
-            INDEXED=index is not None, AFFINE=groups.weight is not None, ONLY_SUMS=out is None,
+            INDEXED=index is not None, AFFINE=groups.weight is not None, INPUTS=inputs,
             TF32=conv.stores_tf32(precision), **blocks,
         )  # fmt: skip
+    return out, sums
 
 
 def _cut(x: Tensor, groups: Groups) -> tuple[tuple[int, int], dict[str, int]]:
@@ -168,33 +148,28 @@ def forward_twin(
     return out.to(x.dtype), code, stats
 
 
-def input_gradient_twin(
+def backward_twin(
     slope: Tensor,
     x: Tensor,
     stats: Tensor,
     theta: Tensor,
     groups: Groups,
     *,
+    inputs: bool = True,
     precision: Precision = "fp32",
     index: Tensor | None = None,
-) -> Tensor:
-    """`input_gradient` in plain PyTorch."""
-    slope = slope.to(theta.dtype)
+) -> tuple[Tensor | None, Tensor]:
+    """`backward` in plain PyTorch."""
+    slope, unit = slope.to(theta.dtype), _unit(x.to(theta.dtype), stats)
+    sums = torch.stack([slope.sum(dim=(2, 3)), (slope * unit).sum(dim=(2, 3))], dim=2)
+    if not inputs:
+        return None, sums
     if groups.weight is not None:
         slope = slope * _own(theta, groups.weight, x.shape[4], index)
-    parts, units = _grouped(slope, groups), _grouped(_unit(x.to(theta.dtype), stats), groups)
+    parts, units = _grouped(slope, groups), _grouped(unit, groups)
     along = (parts * units).mean(dim=(2, 4), keepdim=True)
     parts = parts - parts.mean(dim=(2, 4), keepdim=True) - units * along
-    return (parts.view(x.shape) * _each(stats[:, :, 1])).to(x.dtype)
-
-
-def parameter_sums_twin(
-    slope: Tensor, x: Tensor, stats: Tensor, theta: Tensor, groups: Groups, *, precision: Precision = "fp32"
-) -> Tensor:
-    """`parameter_sums` in plain PyTorch."""
-    slope = slope.to(theta.dtype)
-    plain, along = (v.sum(dim=(1, 2, 3)) for v in (slope, slope * _unit(x.to(theta.dtype), stats)))
-    return torch.stack([plain, along], dim=1)
+    return (parts.view(x.shape) * _each(stats[:, :, 1])).to(x.dtype), sums
 
 
 def _grouped(x: Tensor, groups: Groups) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class Pass:
     precision: Precision
     out: Tensor | None = None
     l2: float = 0.0
+    left: dict[int, Tensor] = field(default_factory=dict)
+    """What `Layer.backward` leaves for `Layer.write`, by layer; held for as long as the pass takes."""
 
     def own(self, slot: Slot, *shape: int) -> Tensor:
         """A tensor of the clients at work. Shapes: (G, *shape)."""
@@ -71,13 +73,15 @@ class Layer(ABC):
     """One layer of all clients. Activations: (G, B, features) or (G, B, height, width, channels)."""
 
     slots: tuple[Slot, ...] = ()
+    back_first: bool = False
+    """Whether `write` is to come after `backward`, which does much of its work; else the two run side by side."""
 
     @abstractmethod
     def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
         """Outputs, and what `backward` needs."""
 
     def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:  # noqa: B027 - most have none
-        """Slopes by the parameters into their places; reads nothing that `backward` makes."""
+        """Slopes by the parameters into their places; reads nothing that `backward` makes, unless ``back_first``."""
 
     @abstractmethod
     def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
@@ -212,6 +216,7 @@ class GroupNorm(Layer):
     groups: Groups
     relu: bool = False
     pool: bool = False
+    back_first = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", tuple(s for s in (self.weight, self.bias) if s is not None))
@@ -236,7 +241,10 @@ class GroupNorm(Layer):
 
     def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
         x, stats = kept[:2]
-        sums = norm.parameter_sums(slope, x, stats, state.packed, self.groups, precision=state.precision)
+        sums = state.left.get(id(self))
+        if sums is None:
+            _, sums = norm.backward(slope, x, stats, state.packed, self.groups, inputs=False, precision=state.precision)
+        sums = sums.sum(dim=1)
         if self.bias is not None:
             state.write(self.bias, sums[:, 0])
         if self.weight is not None:
@@ -244,9 +252,11 @@ class GroupNorm(Layer):
 
     def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
         x, stats = kept[:2]
-        return norm.input_gradient(
+        out, state.left[id(self)] = norm.backward(
             slope, x, stats, state.packed, self.groups, precision=state.precision, index=state.index
         )
+        assert out is not None
+        return out
 
 
 class Relu(Layer):

@@ -127,17 +127,18 @@ class Stacked:
         for number in range(len(layers) - 1, first - 1, -1):
             layer = layers[number]
             slopes.append(slope)
-            if layer.slots:
-                if aside is not None:
-                    aside.wait_stream(torch.cuda.current_stream(x.device))
-                with torch.cuda.stream(aside):
-                    layer.write(state, slope, kept[number])
-                    done(layer)
-            if number > first:
-                gate = layers[number - 1].gate(kept[number - 1])
-                slope = layer.backward(state, slope, kept[number], gate)
-                if gate is not None and not isinstance(layer, Convolution):
-                    slope = conv.through(slope, gate, precision=self.precision)
+            for back in (layer.back_first, not layer.back_first):  # both, in the order that the layer wants
+                if back and number > first:
+                    gate = layers[number - 1].gate(kept[number - 1])
+                    slope = layer.backward(state, slope, kept[number], gate)
+                    if gate is not None and not isinstance(layer, Convolution):
+                        slope = conv.through(slope, gate, precision=self.precision)
+                elif not back and layer.slots:
+                    if aside is not None:
+                        aside.wait_stream(torch.cuda.current_stream(x.device))
+                    with torch.cuda.stream(aside):
+                        layer.write(state, slopes[-1], kept[number])
+                        done(layer)
         if aside is not None:
             torch.cuda.current_stream(x.device).wait_stream(aside)
 
