@@ -327,8 +327,9 @@ def _flat(piece: Piece, n: int) -> dict[str, Tensor]:
 
 
 def _pieces(path: Path) -> Iterator[Piece]:
+    """The pieces of a shard, mapped from its file: what nobody asks for takes no memory."""
     made: dict[tuple[int, int], dict[str, dict[str, Tensor]]] = {}
-    for key, values in safetensors.torch.load(path.read_bytes()).items():
+    for key, values in safetensors.torch.load_file(path).items():
         number, n, table, *name = key.split("/")
         made.setdefault((int(number), int(n)), {}).setdefault(table, {})["/".join(name)] = values
     for (run, _), tables in sorted(made.items()):
