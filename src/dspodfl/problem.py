@@ -25,8 +25,8 @@ from dspodfl.models.gradients import has_bias, linear_gradient, linear_parts, lo
 from dspodfl.models.stacked import Stacked
 from dspodfl.rng import Stream
 
-_SCORES_AT_ONCE = {"cpu": 16_000_000, "cuda": 256_000_000}
-"""Scores held at a time while evaluating (64 MB, 1 GB in float32)."""
+_SCORES_AT_ONCE = {"cpu": 2_500_000, "cuda": 256_000_000}
+"""Scores held at a time while evaluating (10 MB, 1 GB in float32)."""
 _NUMBERS_AT_ONCE = 500_000
 """Inputs gathered at a time while training (2 MB in float32), one iteration's at least."""
 _CLIENTS_AT_ONCE = 64
@@ -288,34 +288,38 @@ class Problem:
         with torch.no_grad():
             for m in range(0, len(packed), models):
                 for s in range(0, len(x), samples):
-                    scores = self._scores(packed[m : m + models], x[s : s + samples])
-                    here = target[s : s + samples].expand(len(scores), -1)
-                    loss[m : m + models] += LOSSES[self.model.loss](scores, here).double().sum(dim=1)
+                    scores, along = self._scores(packed[m : m + models], x[s : s + samples])
+                    here = target[s : s + samples].unsqueeze(1 - along).expand(scores.shape[:2])
+                    loss[m : m + models] += LOSSES[self.model.loss](scores, here).double().sum(dim=along)
                     if classes is not None:
                         guess = scores[..., :classes].argmax(dim=-1)
-                        right[m : m + models] += (guess == here).sum(dim=1)
+                        right[m : m + models] += (guess == here).sum(dim=along)
         return Evaluation(None if classes is None else right / len(x), loss / len(x))
 
     def _chunks(self, count: int) -> tuple[int, int]:
         """How many samples and models to evaluate at a time: by scores for linear models, else by inputs."""
         if self.model.is_linear:
             at_once = _SCORES_AT_ONCE[self.device.type]
-            return count, max(1, at_once // (self.model.outputs * count))
+            samples = min(count, 500) if self.device.type == "cpu" else count  # few stay in the cache
+            return samples, max(1, at_once // (self.model.outputs * samples))
         if self.stacked is not None:
             return count, 1 << 30  # it cuts by itself
         samples = min(count, 256)
         return samples, max(1, 8 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
 
-    def _scores(self, packed: Tensor, x: Tensor) -> Tensor:
-        """Shapes: packed (models, width), x (samples, ...) -> (models, samples, outputs)."""
+    def _scores(self, packed: Tensor, x: Tensor) -> tuple[Tensor, int]:
+        """Scores as they lie in memory, and which of the first two axes is that of the samples.
+
+        Shapes: packed (models, width), x (samples, ...) -> (models, samples, outputs) or (samples, models, outputs).
+        """
         if self.stacked is not None:
-            return self.stacked.scores(packed, x)
+            return self.stacked.scores(packed, x), 1
         if self.model.is_linear:
             flat = x @ packed.reshape(-1, self.stride).T  # one product for all models
-            return flat.view(len(x), len(packed), -1).transpose(0, 1)
+            return flat.view(len(x), len(packed), -1), 0
         if self._one_by_one:
-            return torch.stack([self._judged.scores(one, x) for one in packed])
-        return vmap(self._judged.scores, in_dims=(0, None))(packed, x)
+            return torch.stack([self._judged.scores(one, x) for one in packed]), 1
+        return vmap(self._judged.scores, in_dims=(0, None))(packed, x), 1
 
 
 @dataclass(frozen=True, eq=False)
