@@ -244,7 +244,7 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                 if row["reached"] < row["seeds"]:
                     text = f"{row['reached']:.0f} of {row['seeds']:.0f} seeds"
                     here = ("axes fraction", "data")
-                    axis.annotate(text, (0.99, y), xycoords=here, ha="right", va="center", fontsize=6)
+                    axis.annotate(text, (0.99, y - 0.28), xycoords=here, ha="right", va="center", fontsize=6)
             axis.set_xscale("log")
             axis.set_xlabel("raw delay")
             axis.set_title(_point(axes, point), loc="left", fontsize=8, color="#555555")
