@@ -41,8 +41,9 @@ def test_the_fit_finds_the_costs_that_made_the_rows():
 def test_more_gpus_send_less_each_and_take_no_longer():
     run, graph = scale_model.thousand()
     cluster = scale_model.Cluster(step=1e-4, row=5e-5, event=0.0, bandwidth=1e11, host=0.0)
-    found = scale_model.predict(run, graph, 10**6, cluster, [1, 4, 16])
-    assert [row["ranks"] for row in found] == [1, 4, 16]
+    shares = scale_model.spread(run, graph, [1, 8, 64])
+    found = [scale_model.predict(share, graph, 10**6, cluster) for share in shares]
+    assert [row["ranks"] for row in found] == [1, 8, 64]
     assert found[0]["rows"] == 0 and found[0]["seconds"] > found[1]["seconds"] > found[2]["seconds"]
     assert found[1]["rows"] > found[2]["rows"] > 0
 
