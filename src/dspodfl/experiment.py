@@ -150,8 +150,6 @@ class Experiment(_Table):
         if self.read.at_delay is not None:
             also = raw.get("eval", {}).get("at_delay", [])
             assign(raw, "eval.at_delay", sorted({float(value) for value in (*also, self.read.at_delay)}))
-        if self.read.targets:
-            assign(raw, "eval.targets", self.read.targets)
         try:
             return cells(raw, [over.axis(quick) for over in self.over])
         except ConfigError as error:
