@@ -203,12 +203,26 @@ def test_minibatches_of_the_active_clients_are_those_of_their_numbers(name):
     data = federation(dataset, 6)
     problem = Problem(model, [(0, data), (0, data)], batch_size=4, device="cuda")  # two runs share their minibatches
     rows = problem.minibatches(np.arange(3))
-    order = torch.stack([torch.randperm(12) for _ in range(3)]).cuda()
+    order, homes = (torch.stack([torch.randperm(12) for _ in range(3)]).cuda() for _ in range(2))
     for t in range(3):
-        who, x, y = problem.minibatch(order, problem.draws(np.arange(3)), torch.tensor([t], device="cuda"), 5)
+        drawn, at = problem.draws(np.arange(3)), torch.tensor([t], device="cuda")
+        who, home, x, y = problem.minibatch(order, drawn, homes, at, 5)
         assert torch.equal(who, order[t, :5])
+        assert torch.equal(home, homes[t, who])
         assert torch.equal(y, problem.targets(rows[t, who]))
         assert torch.allclose(x, problem.inputs(rows[t, who]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_looking_at_models_at_every_iteration_changes_nothing(name):
+    """Models are brought together to be looked at; those that do not mix stay where they are."""
+    model, dataset = MODELS[name]()
+    runs = [*five_runs(dataset), replace(five_runs(dataset)[-1], until=30.0)]
+    seldom, often = (on_gpu(runs, model, iterations=40, every=every) for every in (40, 1))
+    for one, other in zip(seldom, often, strict=True):
+        assert torch.equal(one[-1].theta, other[-1].theta)
+    for one, other in zip(final(runs, model, iterations=40), seldom, strict=True):
+        assert torch.allclose(one.float(), other[-1].theta, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("order", RULES)

@@ -41,34 +41,50 @@ COLUMNS = (
 )
 
 
-def judged(
-    stack: Stack, problem: Problem, snapshot: Snapshot, split: Split | None = None
-) -> tuple[list[Row], list[Tensor | None]]:
-    """The rows of the runs that a snapshot is taken of, and the accuracy of each of their clients.
+class Judge:
+    """Says what the runs of a stack are worth, snapshot by snapshot.
 
-    Where clients are split, each process looks at its own, and all get the same rows.
+    Where clients are split, each process looks at its own, and all get the same rows. A run in which nothing has fired
+    since it was last looked at is worth what it was, if under its rule models change by events alone (``still``).
     """
-    found: dict[int, _Look] = {}
-    alive = [r for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost]
-    if split is None:
-        for some in _together(stack, problem, alive):
-            found |= _look(stack, problem, snapshot, some)
-    else:
-        for r in alive:
-            found |= _look_together(stack, problem, snapshot, r, split)
-    rows, accuracies = [], []
-    for r, counters, diverged in zip(snapshot.runs, snapshot.counters, snapshot.diverged, strict=True):
-        run = stack.runs[r]
-        row: Row = dict.fromkeys(COLUMNS)
-        row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
-        row["delay_total"] = counters.delay_processing + counters.delay_transmission
-        row["delay_total_normalized"] = counters.delay_processing_normalized + counters.delay_transmission_normalized
-        row["bytes"] = 2 * counters.link_uses * 4 * problem.model.parameters
-        row["diverged"] = diverged
-        look = found.get(r)
-        rows.append(row | look.row if look else row)
-        accuracies.append(None if look is None or look.own is None else look.own.expand(run.clients))
-    return rows, accuracies
+
+    def __init__(self, stack: Stack, problem: Problem, split: Split | None = None, *, still: bool = False) -> None:
+        self._stack, self._problem, self._split, self._still = stack, problem, split, still
+        self._seen: dict[int, tuple[tuple[int, int], _Look]] = {}
+
+    def __call__(self, snapshot: Snapshot) -> tuple[list[Row], list[Tensor | None]]:
+        """The rows of the runs that a snapshot is taken of, and the accuracy of each of their clients."""
+        counted = dict(zip(snapshot.runs, snapshot.counters, strict=True))
+        fired = {r: (counters.sgd_steps, counters.link_uses) for r, counters in counted.items()}
+        alive = [r for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost]
+        known = {r: look for r, (before, look) in self._seen.items() if before == fired.get(r)}
+        found = self._look(snapshot, [r for r in alive if r not in known])
+        if self._still:
+            self._seen |= {r: (fired[r], look) for r, look in found.items()}
+        looks = {r: look for r, look in (known | found).items() if r in alive}
+        rows, accuracies = [], []
+        for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
+            run, counters, look = self._stack.runs[r], counted[r], looks.get(r)
+            row: Row = dict.fromkeys(COLUMNS)
+            row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
+            row["delay_total"] = counters.delay_processing + counters.delay_transmission
+            normalized = counters.delay_processing_normalized + counters.delay_transmission_normalized
+            row["delay_total_normalized"] = normalized
+            row["bytes"] = 2 * counters.link_uses * 4 * self._problem.model.parameters
+            row["diverged"] = diverged
+            rows.append(row | look.row if look else row)
+            accuracies.append(None if look is None or look.own is None else look.own.expand(run.clients))
+        return rows, accuracies
+
+    def _look(self, snapshot: Snapshot, runs: list[int]) -> dict[int, _Look]:
+        found: dict[int, _Look] = {}
+        if self._split is None:
+            for some in _together(self._stack, self._problem, runs):
+                found |= _look(self._stack, self._problem, snapshot, some)
+        else:
+            for r in runs:
+                found |= _look_together(self._stack, self._problem, snapshot, r, self._split)
+        return found
 
 
 @dataclass(frozen=True, eq=False)

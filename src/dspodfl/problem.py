@@ -238,38 +238,43 @@ class Problem:
         out = out.to(self.dtype)
         return out if scale is None else out.mul_(scale[:, None])
 
-    def minibatch(self, order: Tensor, rows: Tensor, at: Tensor, active: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The first ``active`` clients of ``order`` at an iteration of a block, and their inputs and targets.
+    def minibatch(
+        self, order: Tensor, rows: Tensor, homes: Tensor, at: Tensor, active: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The first ``active`` clients of ``order`` at an iteration of a block, their homes, inputs and targets.
 
-        Shapes: order (T, clients), rows (T, drawn clients, B), at (1,) the iteration's number in the block ->
-        (active,), (active, B, ...), (active, B).
+        Shapes: order (T, clients), rows (T, drawn clients, B), homes (T, clients or more), at (1,) the iteration's
+        number in the block -> (active,), (active,), (active, B, ...), (active, B).
         """
         if self.stacked is not None and gather.available(self.x):
-            return gather.minibatch(self.x, self.y, self.scale, self.shift, self.batch_of, order, rows, at, active)
+            normalizing = self.scale, self.shift
+            return gather.minibatch(self.x, self.y, *normalizing, self.batch_of, order, rows, homes, at, active)
         who = order.index_select(0, at)[0, :active]
+        home = homes.index_select(0, at)[0].index_select(0, who).long()
         mine = rows.index_select(0, at)[0].index_select(0, self.batch_of.index_select(0, who))
-        return who, self.inputs(mine), self.targets(mine)
+        return who, home, self.inputs(mine), self.targets(mine)
 
     def gradients(
         self,
         packed: Tensor,
-        who: Tensor,
+        home: Tensor,
         x: Tensor,
         y: Tensor,
         out: Tensor,
         ready: Callable[[int, int], None] | None = None,
         aside: torch.cuda.Stream | None = None,
     ) -> None:
-        """Gradients of some clients of a network, at once.
+        """Gradients of some clients of a network, whose models are rows ``home`` of ``packed``, at once.
 
-        ``ready(first, last)`` is called as soon as columns first … last − 1 of ``out`` are on their way, on the current
-        stream or on ``aside``, a stream that parts of the work may use (see `Stacked.gradient`).
-        Shapes: packed (clients, width), who (some,), x (some, B, ...), y (some, B), out (some, width).
+        ``ready(first, last)`` is called as soon as columns first … last − 1 of ``out`` are on their way, and what reads
+        these columns of the models, on the current stream or on ``aside``, a stream that parts of the work may use (see
+        `Stacked.gradient`).
+        Shapes: packed (rows, width), home (some,), x (some, B, ...), y (some, B), out (some, width).
         """
         if self.stacked is not None:
-            self.stacked.gradient(packed, x, y, out, who, ready, aside)
+            self.stacked.gradient(packed, x, y, out, home, ready, aside)
             return
-        out.copy_(self.gradient(packed.index_select(0, who), x, y))
+        out.copy_(self.gradient(packed.index_select(0, home), x, y))
         if ready is not None:
             ready(0, self.width)
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
-from dspodfl.judging import Row, judged
+from dspodfl.judging import Judge, Row
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
-from dspodfl.rule import Rule
+from dspodfl.rule import RULES, Rule
 from dspodfl.scale import Division
 
 
@@ -223,6 +223,7 @@ def _wave(
             compute=compute,
             tf32=precision == "tf32",
         )
+        judge = Judge(stack, problem, split, still=study.rule in RULES.values())
         for snapshot in simulate(
             stack,
             problem,
@@ -236,6 +237,6 @@ def _wave(
             reach=watch.reach,
             split=split,
         ):
-            rows, accuracies = judged(stack, problem, snapshot, split)
+            rows, accuracies = judge(snapshot)
             here = [wave[r] for r in snapshot.runs]
             yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, stack, snapshot, split)

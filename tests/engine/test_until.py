@@ -3,14 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, make_run, scattered
 
-from dspodfl import Config, run
+from dspodfl import Config, run, study
 from dspodfl.engine import Stack
 from dspodfl.engine.reference import plain_loop
 from dspodfl.errors import ConfigError
+from dspodfl.problem import Problem
 from dspodfl.topology import Flicker
 
 
@@ -80,3 +82,21 @@ def test_a_study_is_the_same_up_to_the_bound_and_repeats_itself_after_it():
 def test_a_bound_that_is_no_delay_is_refused(wrong):
     with pytest.raises(ConfigError, match=r"train\.until_delay"):
         config(until=wrong)
+
+
+def test_what_has_not_changed_is_not_judged_again(monkeypatch):
+    """Unless the rule is one's own: its models may change although nothing fires."""
+    looked, judge = [], Problem.judge
+
+    def counted(self, packed, dataset):
+        looked.append(len(packed))
+        return judge(self, packed, dataset)
+
+    monkeypatch.setattr(Problem, "judge", counted)
+    settings = config(until=30.0)
+    known = run(settings).metrics
+    few = sum(looked)
+    monkeypatch.setattr(study, "RULES", {})
+    anew = run(settings).metrics
+    assert few < (sum(looked) - few) * 0.8
+    pd.testing.assert_frame_equal(known, anew)

@@ -209,3 +209,22 @@ class TestKernels:
         ties = (4 * case.x).round().contiguous()
         for ours, theirs in zip(conv.max_pool(ties), conv.max_pool_twin(ties), strict=True):
             assert torch.equal(ours, theirs)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.usefixtures("exact_products")
+@pytest.mark.parametrize("shape", [(3, 4, 16, 16, 64, 128), (2, 4, 8, 8, 128, 256), (2, 5, 8, 8, 256, 256)])
+@pytest.mark.parametrize(("relu", "pool"), [(True, True), (False, False)])
+def test_the_blocks_of_large_stacks_give_the_same(shape, relu, pool, monkeypatch):
+    monkeypatch.setattr(conv, "_PLENTY", 0)
+    case = on_cuda(shape, "tf32")
+    settings = {"relu": relu, "pool": pool, "precision": "tf32"}
+    ours, _ = conv.forward(case.x, case.theta, case.weight, case.bias, case.maps, **settings)
+    theirs, _ = conv.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps, **settings)
+    assert distance(ours, theirs) < TOLERANCE["tf32"]
+    code = torch.randint(0, 5, case.x.shape, dtype=torch.int8, device="cuda")
+    gate = Gate(code=code, height=2 * shape[2], width=2 * shape[3]) if pool else None
+    ours = conv.input_gradient(case.slope, case.theta, case.weight, case.channels, gate=gate, precision="tf32")
+    theirs = conv.input_gradient_twin(case.slope, case.theta, case.weight, case.channels, gate=gate, precision="tf32")
+    assert distance(ours, theirs) < TOLERANCE["tf32"]

@@ -65,9 +65,10 @@ class Exchange:
         rows = self.come.at(t)
         return rows, self.came(t)[: len(rows)]
 
-    def start(self, t: int, theta: Tensor) -> Wait:
-        """Start what crosses at the t-th iteration of the block."""
+    def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
+        """Start what crosses at the t-th iteration of the block; client n is row homes[n] of ``theta``, or row n."""
         rows = self.leave.at(t)
+        rows = rows if homes is None else homes.index_select(0, rows)
         torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
         team, leaving = self._team, _cut(self._out, self.leave.bounds[t])
         if not team.ahead:

@@ -9,7 +9,7 @@ Where clients are split over processes, rows of the others' come in between, and
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import torch
@@ -30,6 +30,8 @@ _GRAPHED_BYTES = 2**32
 """Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
 _BUCKETS = 32
 """Numbers of active clients for which a graph of their own is captured; others are rounded up."""
+_NUMBERS_AT_ONCE = 2**26
+"""Parameters that are moved at a time."""
 
 
 class Ground(Protocol):
@@ -70,20 +72,18 @@ def choose(
 
 
 class _OnGpu:
-    """What ways on a GPU share: two buffers of models, events in fixed places, and iterations that become graphs.
+    """What ways on a GPU share: events in fixed places, rows of other processes, and iterations that become graphs.
 
-    ``at`` is the number of the iteration in the block, on the device, for each buffer its own: an iteration reads the
-    one and writes the next number into the other.
+    ``at`` is the number of the iteration in the block, on the device, in one of two places that take turns: an
+    iteration reads the one and writes the next number into the other.
     """
 
     state = None
 
     def __init__(self, ground: Ground, problem: Problem, theta: Tensor, exchange: Exchange | None = None) -> None:
         self.ground, self.problem = ground, problem
-        halo = 0 if exchange is None else exchange.halo
-        first = torch.cat([theta, theta.new_zeros(halo, theta.shape[1])]) if halo else theta.contiguous()
-        self._models = [first, torch.zeros_like(first) if halo else torch.empty_like(first)]
         self._exchange = exchange
+        self._halo = 0 if exchange is None else exchange.halo
         self._came: Wait = _nothing
         self._turn = 0
         self._ats = torch.zeros(2, 1, dtype=torch.int64, device=theta.device)
@@ -93,11 +93,11 @@ class _OnGpu:
         self._pool: Any = None
         self._graphed = GRAPHS and theta.nbytes <= _GRAPHED_BYTES and exchange is None
         self._first = torch.cuda.Stream(theta.device, priority=-2)  # what runs beside it takes the room it leaves
-
-    @property
-    def theta(self) -> Tensor:
-        """The models, packed. Shape: (clients, width)."""
-        return self._models[self._turn][: self.ground.clients]
+        # Whole runs mix at once where all are small and of one size, else row by row.
+        sizes = {rows.stop - rows.start for rows in ground.rows}
+        self._small = isinstance(ground, Stack) and len(sizes) == 1 and max(sizes) <= mixing.SMALL
+        self._links = mixing.Links.of(ground.neighbours, theta.device)
+        self._matrices = Matrices(ground, theta.device) if isinstance(ground, Stack) else None
 
     @property
     def _at(self) -> Tensor:
@@ -120,6 +120,8 @@ class _OnGpu:
         self._put("rows", self.problem.draws(block.k))
         self._put("step", block.step)
         self._put("active", block.active)
+        if self._small and self._matrices is not None:
+            self._put("p", self._matrices(block.active))
         for run in self._frozen:
             self._still(run)
 
@@ -133,31 +135,25 @@ class _OnGpu:
         self._places["step"][:, self.ground.rows[run]] = 0
         self._places["active"][:, self.ground.links[run]] = 0
 
-    def _send(self, t: int, here: Tensor) -> None:
-        """Start what crosses to other processes, and what comes from them, at the t-th iteration."""
-        if self._exchange is not None:
-            self._came = self._exchange.start(t, here[: self.ground.clients])
-
-    def _receive(self, t: int, here: Tensor) -> None:
-        """Put what has come behind the rows that are held here, once it is there."""
+    def _receive(self, t: int, halo: Tensor) -> None:
+        """Put what has come from other processes where it is looked for, once it is there."""
         if self._exchange is not None:
             self._came()
             rows, came = self._exchange.arrived(t)
-            here[self.ground.clients :].index_copy_(0, rows, came)
+            halo.index_copy_(0, rows, came)
 
-    def _iterate(self, key: Hashable, work: Callable[[Tensor, Tensor], None]) -> None:
+    def _iterate(self, key: Hashable, work: Callable[[], None]) -> None:
         """One iteration: as it is the first time (kernels are compiled then), captured the second, replayed after."""
         key = (key, self._turn)
-        here, there = self._models[self._turn], self._models[1 - self._turn]
         if not self._graphed or key not in self._graphs:
-            work(here, there)
+            work()
             self._graphs[key] = None
         else:
             graph = self._graphs[key]
             if graph is None:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._first):
-                    work(here, there)
+                    work()
                 self._graphs[key] = graph
                 self._pool = self._pool or graph.pool()
             graph.replay()
@@ -168,42 +164,13 @@ def _nothing() -> None:
     """There is nothing to wait for."""
 
 
-class _Mixed(_OnGpu):
-    """Where mixing and stepping are one pass: by whole runs where all are small and of one size, else row by row."""
+class Fused(_OnGpu):
+    """Linear models on a GPU: steps, then mixing, in two kernels, from one buffer of models to another."""
 
     def __init__(self, ground: Ground, problem: Problem, theta: Tensor, exchange: Exchange | None = None) -> None:
         super().__init__(ground, problem, theta, exchange)
-        sizes = {rows.stop - rows.start for rows in ground.rows}
-        self._small = isinstance(ground, Stack) and len(sizes) == 1 and max(sizes) <= mixing.SMALL
-        self._links = mixing.Links.of(ground.neighbours, theta.device)
-        self._matrices = Matrices(ground, theta.device) if isinstance(ground, Stack) else None
-
-    def _load(self, block: Block) -> None:
-        super()._load(block)
-        if self._small and self._matrices is not None:
-            self._put("p", self._matrices(block.active))
-
-    def freeze(self, run: int) -> None:
-        """Leave the models of a run as they are from now on."""
-        super().freeze(run)
-        self._small = False  # products of whole matrices would multiply what is not finite by 0
-        self._graphs.clear()
-        self._pool = None  # it goes with the graphs
-
-    def _mix(self, here: Tensor, there: Tensor, step: Tensor | None = None) -> None:
-        """PΘ of the rows that are held here, added to the steps that are there already, if there are any."""
-        there = there[: self.ground.clients]
-        if self._small:
-            mixing.mix_runs(here, there, self._places["p"], self._at, step)
-        else:
-            mixing.mix_rows(here, there, self._links, self._places["active"], self._at, step)
-
-
-class Fused(_Mixed):
-    """Linear models on a GPU: steps, then mixing, in two kernels."""
-
-    def __init__(self, ground: Ground, problem: Problem, theta: Tensor, exchange: Exchange | None = None) -> None:
-        super().__init__(ground, problem, theta, exchange)
+        first = torch.cat([theta, theta.new_zeros(self._halo, theta.shape[1])]) if self._halo else theta.contiguous()
+        self._models = [first, torch.zeros_like(first) if self._halo else torch.empty_like(first)]
         model = problem.model
         self._steps = linear.Steps(
             problem.x,
@@ -219,9 +186,21 @@ class Fused(_Mixed):
             problem.precision,
         )
 
+    @property
+    def theta(self) -> Tensor:
+        """The models, packed. Shape: (clients, width)."""
+        return self._models[self._turn][: self.ground.clients]
+
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
         self._load(block)
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        super().freeze(run)
+        self._small = False  # products of whole matrices would multiply what is not finite by 0
+        self._graphs.clear()
+        self._pool = None  # it goes with the graphs
 
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block."""
@@ -229,17 +208,26 @@ class Fused(_Mixed):
         for t in range(first, last):
             self._iterate(None, partial(self._work, t))
 
-    def _work(self, t: int, here: Tensor, there: Tensor) -> None:
+    def _work(self, t: int) -> None:
+        events, clients = self._places, self.ground.clients
+        here, there = self._models[self._turn], self._models[1 - self._turn][:clients]
         self._count()
-        self._send(t, here)
-        own = slice(self.ground.clients)
-        self._steps.move(here[own], there[own], self._places["rows"], self._places["step"], self._at)
-        self._receive(t, here)
-        self._mix(here, there, self._places["step"])
+        if self._exchange is not None:
+            self._came = self._exchange.start(t, here[:clients])
+        self._steps.move(here[:clients], there, events["rows"], events["step"], self._at)
+        self._receive(t, here[clients:])
+        if self._small:
+            mixing.mix_runs(here, there, events["p"], self._at, events["step"])
+        else:
+            mixing.mix_rows(here, there, self._links, events["active"], self._at, events["step"])
 
 
-class Networks(_Mixed):
+class Networks(_OnGpu):
     """Any model on a GPU: gradients of the clients that take a step alone; beside them mixing and each layer's step.
+
+    Every client has two rows of one matrix. A model that mixes goes to the other one, since its neighbours still read
+    it where it is; one that does not costs nothing, and takes its step in place. ``homes`` say where models are before
+    each iteration; rows that came from other processes lie behind.
 
     Three streams: what the next layer waits for comes first, then slopes by parameters, and in the room that they leave
     what waits for memory.
@@ -247,10 +235,29 @@ class Networks(_Mixed):
 
     def __init__(self, ground: Ground, problem: Problem, theta: Tensor, exchange: Exchange | None = None) -> None:
         super().__init__(ground, problem, theta, exchange)
-        self._gradient = torch.zeros_like(theta)
-        self._grain = max(1, ground.clients // _BUCKETS)
-        self._slopes = torch.cuda.Stream(theta.device, priority=-1)
-        self._beside = torch.cuda.Stream(theta.device)
+        clients, device = ground.clients, theta.device
+        self._models = theta.new_zeros(2 * clients + self._halo, theta.shape[1])
+        self._models[:clients] = theta
+        self._home = torch.arange(clients, device=device)
+        self._behind = 2 * clients + torch.arange(self._halo, device=device)
+        self._ends = torch.repeat_interleave(torch.arange(clients, device=device), self._links.ptr.diff())
+        self._grain = max(1, clients // _BUCKETS)
+        self._slopes = torch.cuda.Stream(device, priority=-1)
+        self._beside = torch.cuda.Stream(device)
+
+    @cached_property
+    def _gradient(self) -> Tensor:
+        return self._models.new_zeros(self.ground.clients, self._models.shape[1])  # once the first models are gone
+
+    @property
+    def theta(self) -> Tensor:
+        """The models, packed. Shape: (clients, width)."""
+        clients = self.ground.clients
+        away = torch.nonzero(self._home >= clients).squeeze(1)
+        for some in away.split(max(1, _NUMBERS_AT_ONCE // self._models.shape[1])):
+            self._models[some] = self._models[some + clients]
+        self._home[away] -= clients
+        return self._models[:clients]
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
@@ -259,9 +266,29 @@ class Networks(_Mixed):
         self._put("order", order)
         self._counts = block.v.sum(dim=1).tolist()
         self._quiet = (~(block.v.any(dim=1) | (block.active != 0).any(dim=1))).tolist()
+        self._house()
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        super().freeze(run)
+        if self._places:
+            self._house()
+
+    def _house(self) -> None:
+        """Where models will be, iteration by iteration, if all are in their first rows before the first."""
+        clients, active = self.ground.clients, self._places["active"] != 0
+        used = active.index_select(1, self._links.link.long())
+        mixes = active.new_zeros((len(active), clients), dtype=torch.int32).index_add_(1, self._ends, used.int()) > 0
+        second = torch.nn.functional.pad(mixes.cumsum(dim=0) % 2, (0, 0, 1, 0))
+        homes = clients * second + torch.arange(clients, device=second.device)
+        self._put("homes", torch.cat([homes, self._behind.expand(len(homes), -1)], dim=1).int())
 
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block; nothing is done in those in which all rest."""
+        clients = self.ground.clients
+        homes = self._places["homes"][:, :clients]
+        other = homes[first] != self._home  # who begins in the other row goes on there
+        homes[first:] = (homes[first:] + clients * other) % (2 * clients)
         ready = -1
         for t in range(first, last):
             if self._quiet[t]:
@@ -270,31 +297,41 @@ class Networks(_Mixed):
                 self._at.fill_(t)
             ready = t + 1
             active = -(-self._counts[t] // self._grain) * self._grain
-            active = min(active, self.ground.clients)
+            active = min(active, clients)
             self._iterate(active, partial(self._work, active, t))
+        self._home = homes[last].clone()
 
-    def _work(self, active: int, t: int, here: Tensor, there: Tensor) -> None:
-        events, problem = self._places, self.problem
-        self._send(t, here)
+    def _work(self, active: int, t: int) -> None:
+        events, problem, models = self._places, self.problem, self._models
+        if self._exchange is not None:
+            self._came = self._exchange.start(t, models, events["homes"][t])
         if not active:
             self._count()
-            self._receive(t, here)
-            self._mix(here, there)
+            self._mix(t)
             return
-        main = torch.cuda.current_stream(here.device)
+        main = torch.cuda.current_stream(models.device)
         self._beside.wait_stream(main)
         with torch.cuda.stream(self._beside):
             self._count()
-            self._receive(t, here)
-            self._mix(here, there)
-        who, x, y = problem.minibatch(events["order"], events["rows"], self._at, active)
+            self._mix(t)
+        who, home, x, y = problem.minibatch(events["order"], events["rows"], events["homes"], self._at, active)
         gradient = self._gradient[:active]
-        own = there[: self.ground.clients]
 
         def step(first: int, last: int) -> None:
-            self._beside.wait_stream(torch.cuda.current_stream(here.device))
+            self._beside.wait_stream(main)
+            if problem.stacked is not None:
+                self._beside.wait_stream(self._slopes)
             with torch.cuda.stream(self._beside):
-                mixing.less(own, gradient, who, events["step"], self._at, first, last)
+                mixing.less(models, gradient, who, events["step"], events["homes"], self._at, first, last)
 
-        problem.gradients(here, who, x, y, gradient, step, self._slopes)
+        problem.gradients(models, home, x, y, gradient, step, self._slopes)
         main.wait_stream(self._beside)
+
+    def _mix(self, t: int) -> None:
+        """PΘ for those who mix, into their other rows."""
+        events, models = self._places, self._models
+        self._receive(t, models[2 * self.ground.clients :])
+        if self._small:
+            mixing.mix_runs(models, models, events["p"], self._at, homes=events["homes"])
+        else:
+            mixing.mix_rows(models, models, self._links, events["active"], self._at, homes=events["homes"])

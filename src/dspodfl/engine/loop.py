@@ -110,6 +110,7 @@ def simulate(
         advance = choose(stack, problem, rule, theta, carried)
     else:
         advance = splitting.choose(split, problem, rule, theta, carried)
+    del theta  # it is used up, and may be large
     everyone = list(range(len(stack.runs)))
     with closing(_Lookout(stack, problem, advance, held, split)) as lookout:
         for run, lost in resumed.diverged.items() if resumed else ():

@@ -25,14 +25,17 @@ def _minibatch(
     batch_of,
     order,
     rows,
+    homes,
     at,
     who,
+    home,
     images,
     labels,
     scale,
     shift,
     clients,
     drawn,
+    housed,
     channels,
     pixels,
     B: tl.constexpr,
@@ -54,6 +57,7 @@ def _minibatch(
         tl.store(labels + tl.program_id(0), tl.load(y + row))
         if b == 0:
             tl.store(who + a, client)
+            tl.store(home + a, tl.load(homes + t * housed + client))
 
 
 def minibatch(
@@ -64,22 +68,25 @@ def minibatch(
     batch_of: Tensor,
     order: Tensor,
     rows: Tensor,
+    homes: Tensor,
     at: Tensor,
     active: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Clients order[t, :active], t being the number that ``at`` holds, and the images and labels of their minibatches.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Clients order[t, :active], t being the number that ``at`` holds, their homes, images and labels of minibatches.
 
-    Shapes: x (samples, C, H, W), y (samples,), batch_of (clients,), order (T, clients), rows (T, drawn clients, B) ->
-    (active,), (active, B, C, H, W) whose channels lie side by side, (active, B).
+    Shapes: x (samples, C, H, W), y (samples,), batch_of (clients,), order (T, clients), rows (T, drawn clients, B),
+    homes (T, clients or more) -> (active,), (active,), (active, B, C, H, W) whose channels lie side by side,
+    (active, B).
     """
     channels, height, width = x.shape[1:]
     batch = rows.shape[2]
-    who = torch.empty(active, dtype=order.dtype, device=x.device)
+    who, home = (torch.empty(active, dtype=torch.int64, device=x.device) for _ in range(2))
     images = torch.empty(active, batch, height, width, channels, device=x.device)
     labels = torch.empty(active, batch, dtype=y.dtype, device=x.device)
     pixels = height * width
     _minibatch[(active * batch, -(-channels * pixels // _BLOCK))](
-        x, y, batch_of, order, rows, at, who, images, labels, scale, shift,
-        order.shape[1], rows.shape[1], channels, pixels, B=batch, BLOCK=_BLOCK, EARLY=early(x.device)["EARLY"],
+        x, y, batch_of, order, rows, homes, at, who, home, images, labels, scale, shift,
+        order.shape[1], rows.shape[1], homes.shape[1], channels, pixels,
+        B=batch, BLOCK=_BLOCK, EARLY=early(x.device)["EARLY"],
     )  # fmt: skip
-    return who, images.permute(0, 1, 4, 2, 3), labels
+    return who, home, images.permute(0, 1, 4, 2, 3), labels

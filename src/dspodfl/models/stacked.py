@@ -95,10 +95,10 @@ class Stacked:
     ) -> None:
         """Gradients of `Model.objective` into ``out``; client a's model is row ``index[a]`` of ``packed``, or row a.
 
-        ``ready(start, stop)`` is called, last layer first, as soon as these columns of ``out`` are on their way.
+        ``ready(start, stop)`` is called, last layer first, as soon as these columns of ``out`` are on their way, and
+        all that reads these columns of ``packed``: it may then wait for the current stream and for ``aside``, on which
+        slopes by parameters are computed, since the way back to the inputs does not wait for them.
         Columns that belong to no tensor are left as they are, and counted as ready: they should hold zeros.
-        Slopes by parameters are computed on the stream ``aside``, which is the current one for ``ready``: the way back
-        to the inputs does not wait for them.
         Shapes: packed (n, width), x (G, B, *input_shape), y (G, B), out (G, width), index (G,); n = G without one.
         """
         state = Pass(packed, index, self.precision, out, self.model.l2)
@@ -113,6 +113,8 @@ class Stacked:
         for layer in self.layers[:-1]:
             h, own = layer.forward(state, h)
             kept.append(own)
+        if aside is not None:
+            aside.wait_stream(torch.cuda.current_stream(x.device))
         layers, last = self.layers, self.layers[-1]
         first = next(number for number, layer in enumerate(layers) if layer.slots)
         if isinstance(last, Linear) and first < len(layers) - 1 and head.available(h, packed, last.outputs):
@@ -138,7 +140,8 @@ class Stacked:
                         aside.wait_stream(torch.cuda.current_stream(x.device))
                     with torch.cuda.stream(aside):
                         layer.write(state, slopes[-1], kept[number])
-                        done(layer)
+            if layer.slots:
+                done(layer)
         if aside is not None:
             torch.cuda.current_stream(x.device).wait_stream(aside)
 
