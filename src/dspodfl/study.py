@@ -35,7 +35,7 @@ class Study:
 
     def initial(self, runs: Sequence[Run]) -> list[Tensor]:
         """The common initial model of each run, which all of its clients start from. Shape: a run each, (p,)."""
-        models = {run.seed: self.model.initial(run.seed) for run in runs}
+        models = {seed: self.model.initial(seed) for seed in {run.seed for run in runs}}
         return [models[run.seed] for run in runs]
 
 

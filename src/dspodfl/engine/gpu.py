@@ -26,8 +26,6 @@ from dspodfl.rule import Rule, Simultaneous
 
 GRAPHS = True
 """Whether iterations are captured and replayed as CUDA graphs."""
-_GRAPHED_BYTES = 2**32
-"""Models larger than this are advanced without graphs: their kernels take longer than it takes to launch them."""
 _BUCKETS = 32
 """Numbers of active clients for which a graph of their own is captured; others are rounded up."""
 _NUMBERS_AT_ONCE = 2**26
@@ -91,7 +89,7 @@ class _OnGpu:
         self._places: dict[str, Tensor] = {}
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self._pool: Any = None
-        self._graphed = GRAPHS and theta.nbytes <= _GRAPHED_BYTES and exchange is None
+        self._graphed = GRAPHS and exchange is None
         self._first = torch.cuda.Stream(theta.device, priority=-2)  # what runs beside it takes the room it leaves
         # Whole runs mix at once where all are small and of one size, else row by row.
         sizes = {rows.stop - rows.start for rows in ground.rows}

@@ -32,22 +32,29 @@ def _rounds(s):
 
 @njit(cache=True, nogil=True, boundscheck=False)
 def fill(out, seed, i, j, k, upper, first, s):
-    """Words at addresses. Shapes: out (rows, columns, slots), addresses (rows, columns), s (6 · LANES,) scratch."""
+    """Words at addresses. Shapes: out (rows, columns, slots), addresses (rows, columns), s (6 · LANES,) scratch.
+
+    A lane takes four words of an address, the next lane the next four, or the first four of the next address.
+    """
     rows, columns, slots = out.shape
+    groups = (slots + 3) // 4
     for r in range(rows):
-        for start in range(0, columns, LANES):
-            lanes = min(LANES, columns - start)
-            for group in range((slots + 3) // 4):
-                for c in range(lanes):
-                    key = uint64(seed[r, start + c])
-                    s[c], s[64 + c], s[128 + c] = (
-                        uint32(i[r, start + c]),
-                        uint32(j[r, start + c]),
-                        uint32(k[r, start + c]),
-                    )
-                    s[192 + c] = uint32(upper + first + group)
-                    s[256 + c], s[320 + c] = uint32(key), uint32(key >> uint64(32))
-                _rounds(s)
+        for start in range(0, columns * groups, LANES):
+            lanes = min(LANES, columns * groups - start)
+            column, group = start // groups, start % groups
+            for c in range(lanes):
+                key = uint64(seed[r, column])
+                s[c], s[64 + c], s[128 + c] = uint32(i[r, column]), uint32(j[r, column]), uint32(k[r, column])
+                s[192 + c] = uint32(upper + first + group)
+                s[256 + c], s[320 + c] = uint32(key), uint32(key >> uint64(32))
+                group += 1
+                if group == groups:
+                    column, group = column + 1, 0
+            _rounds(s)
+            column, group = start // groups, start % groups
+            for c in range(lanes):
                 for q in range(min(4, slots - 4 * group)):
-                    for c in range(lanes):
-                        out[r, start + c, 4 * group + q] = s[LANES * q + c]
+                    out[r, column, 4 * group + q] = s[LANES * q + c]
+                group += 1
+                if group == groups:
+                    column, group = column + 1, 0
