@@ -2,6 +2,7 @@
 
 import json
 import signal
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 from dspodfl import ConfigError, InputError, sweep
 from dspodfl import experiment as experiments
 from dspodfl.experiment import named, names
+from dspodfl.judging import COLUMNS
 from dspodfl.outcome import Outcome, read
 from dspodfl.schedule import SCHEDULES
 from dspodfl.sweep import Sweep
@@ -205,3 +207,22 @@ def test_bad_sweeps_are_refused_and_nothing_is_written(words, why, dspodfl):
     answer = dspodfl("sweep", "study.toml", *words, "--out", "s")
     assert answer.code == 2 and why in answer.err and "Traceback" not in answer.err
     assert dspodfl.written() == before
+
+
+def test_the_page_says_why_where_a_claim_is_not_borne_out_in_full():
+    text = (Path(__file__).parents[1] / "docs" / "paper.md").read_text(encoding="utf-8")
+    sections = text.split("\n### ")[1:]
+    assert len(sections) >= 30
+    for section in sections:
+        heading = section.splitlines()[0]
+        assert heading.endswith(": holds") or "\nWhy: " in section, heading
+
+
+@pytest.mark.parametrize(
+    ("about", "told"), [({"seeds": 2}, True), ({"seeds": 3}, False), ({"seeds": 2, "quick": True}, False)]
+)
+def test_what_is_known_of_the_full_run_is_said_of_that_one_alone(about, told):
+    experiment = named("fmnist-iid").model_copy(update={"why": "It is so.", "seeds": 2})
+    metrics = pd.DataFrame(columns=COLUMNS)
+    found = Outcome.of(experiment, experiment.cells(), metrics, about)
+    assert found.why == ("It is so." if told else "")

@@ -181,7 +181,9 @@ def test_printed_accuracies_are_met_within_a_fortieth_or_one_deviation():
         Check(kind="within"), metrics, printed=[*printed[:1], printed[1].model_copy(update={"accuracy": 0.7})], **how
     )
     assert found.word == "holds in part"
-    assert "1 of 2" in found.sentence and "RG at 1: 0.800 ± 0.000 against 0.70" in found.sentence
+    assert "1 of 2" in found.sentence and "; not RG at 1: 0.800 ± 0.000 against 0.70." in found.sentence
+    met = judged(Check(kind="within"), metrics, printed=printed, **how)
+    assert "2 of 2" in met.sentence and "; the furthest is RG at 1" in met.sentence
 
 
 def test_printed_numbers_stand_beside_ours():

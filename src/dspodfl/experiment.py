@@ -119,6 +119,8 @@ class Experiment(_Table):
     dataset: str
     seeds: int = Field(ge=1)
     says: str
+    why: str = ""
+    """Why the full run, at the seeds given here, does not bear out all that is claimed."""
     base: dict[str, Any]
     over: list[Over] = []
     read: Read = Read()

@@ -40,12 +40,15 @@ class Outcome:
     verdicts: list[Verdict] = field(default_factory=list)
     config: str = ""
     """The configuration of the first cell, as TOML."""
+    why: str = ""
+    """Why not all that is claimed was found, where somebody has looked into it."""
 
     @staticmethod
     def of(experiment: Experiment, cells: Sequence[Cell], metrics: pd.DataFrame, about: Mapping[str, Any]) -> Outcome:
         """Read and judged as an experiment says."""
         reading = read(experiment, metrics)
         evidence = Evidence(metrics, reading, experiment.axes, experiment)
+        full = not about.get("quick") and about.get("seeds") == experiment.seeds
         return Outcome(
             experiment.name,
             experiment.title,
@@ -58,6 +61,7 @@ class Outcome:
             experiment.says.strip(),
             verdict.judge(evidence) if len(metrics) else [],
             dumps(cells[0].config.model_dump()),
+            experiment.why.strip() if full else "",
         )
 
     @property
@@ -92,6 +96,7 @@ class Outcome:
             "axes": self.axes,
             "paper": self.paper,
             "says": self.says,
+            "why": self.why,
             "verdict": self.word,
             "verdicts": [asdict(v) for v in self.verdicts],
             "about": self.about,

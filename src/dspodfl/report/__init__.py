@@ -125,6 +125,7 @@ def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
         el("h3", "What the paper claims") if outcome.says else "",
         el("p", " ".join(outcome.says.split()), class_="claim") if outcome.says else "",
         *(found if outcome.verdicts else ()),
+        el("p", el("b", "Why: "), " ".join(outcome.why.split()), class_="claim") if outcome.why else "",
         figure(inline(drawing, number, label), caption, f"figure of {outcome.title}"),
         el("h3", "Numbers"),
         *tables(outcome),
