@@ -28,6 +28,8 @@ GRAPHS = True
 """Whether iterations are captured and replayed as CUDA graphs."""
 _BUCKETS = 32
 """Numbers of active clients for which a graph of their own is captured; others are rounded up."""
+_STEPPED = 0.2
+"""Share of a model's parameters that is stepped by one kernel at least."""
 _NUMBERS_AT_ONCE = 2**26
 """Parameters that are moved at a time."""
 
@@ -314,15 +316,27 @@ class Networks(_OnGpu):
             self._mix(t)
         who, home, x, y = problem.minibatch(events["order"], events["rows"], events["homes"], self._at, active)
         gradient = self._gradient[:active]
+        lowest = end = problem.width  # from the end on steps are taken; from the lowest on gradients are on their way
 
-        def step(first: int, last: int) -> None:
+        def take() -> None:
+            nonlocal end
             self._beside.wait_stream(main)
             if problem.stacked is not None:
                 self._beside.wait_stream(self._slopes)
             with torch.cuda.stream(self._beside):
-                mixing.less(models, gradient, who, events["step"], events["homes"], self._at, first, last)
+                mixing.less(models, gradient, who, events["step"], events["homes"], self._at, lowest, end)
+            end = lowest
 
-        problem.gradients(models, home, x, y, gradient, step, self._slopes)
+        def ready(first: int, last: int) -> None:
+            """Take steps in the columns of some layers, last ones first, once they are enough to be worth a kernel."""
+            nonlocal lowest
+            lowest = first
+            if end - lowest >= _STEPPED * problem.width:
+                take()
+
+        problem.gradients(models, home, x, y, gradient, ready, self._slopes)
+        if lowest < end:
+            take()
         main.wait_stream(self._beside)
 
     def _mix(self, t: int) -> None:

@@ -334,9 +334,11 @@ def finish(
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
-    for _ in range(splits):
-        acc += tl.load(partial + at, mask=inside, other=0.0).to(tl.float32)
-        partial += tl.num_programs(1).to(tl.int64) * rows * maps
+    stride = tl.num_programs(1).to(tl.int64) * rows * maps
+    for first in range(0, splits, 4):  # four at a time: their loads are under way together
+        for part in tl.static_range(4):
+            here = partial + (first + part) * stride
+            acc += tl.load(here + at, mask=inside & (first + part < splits), other=0.0).to(tl.float32)
     if BACK:
         _finish_backward(
             acc,
@@ -524,9 +526,10 @@ def weight_finish(
     client = tl.program_id(1).to(tl.int64)
     partial += client * stride
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
-    for _ in range(splits):
-        acc += tl.load(partial + i, mask=i < count, other=0.0)
-        partial += tl.num_programs(1).to(tl.int64) * stride
+    parts = tl.num_programs(1).to(tl.int64) * stride
+    for first in range(0, splits, 8):  # their loads are under way together
+        for part in tl.static_range(8):
+            acc += tl.load(partial + (first + part) * parts + i, mask=(i < count) & (first + part < splits), other=0.0)
     to = tl.where(i < weights, weight + i, bias + i - weights)
     if PENALTY:
         owner = tl.load(index + client) if INDEXED else client
