@@ -154,8 +154,12 @@ def test_reproduce_writes_a_folder_an_experiment_and_goes_on_where_it_was(dspodf
 def test_quick_says_what_it_leaves_out(dspodfl, monkeypatch):
     small(monkeypatch)
     answer = dspodfl("reproduce", "cifar10-iid", "--quick", "--out", "rep")
-    assert answer.code == 0 and "left out by --quick" in answer.err
+    assert answer.code == 2 and "NAME = 'cifar10-iid': must be an experiment on Fashion-MNIST" in answer.err
     assert not (dspodfl.folder / "rep").exists()
+    answer = dspodfl("reproduce", "cifar10-iid", "fmnist-iid", "--quick", "--out", "rep")
+    assert answer.code == 0 and "left out by --quick, which has no data for them: cifar10-iid" in answer.err
+    assert "1 experiment in" in answer.err
+    assert not (dspodfl.folder / "rep" / "cifar10-iid").exists()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

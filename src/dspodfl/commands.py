@@ -126,6 +126,10 @@ def reproduce(
     if quick:  # what has no bundled data is left out, and said
         left = [e.name for e in chosen if e.dataset != "fmnist"]
         chosen = [e for e in chosen if e.dataset == "fmnist"]
+        if not chosen:
+            raise InputError(
+                "NAME", ", ".join(left), "an experiment on Fashion-MNIST, whose bundled sample --quick takes"
+            )
         if left and not quiet:
             ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
     started = time.monotonic()
@@ -137,7 +141,8 @@ def reproduce(
         if not quiet:
             _print(outcome, out / experiment.name)
     if not quiet:
-        ERR.print(Text(f"{len(chosen)} experiments in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
+        count = f"{len(chosen)} experiment{'s' if len(chosen) > 1 else ''}"
+        ERR.print(Text(f"{count} in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
 
 
 def report(
