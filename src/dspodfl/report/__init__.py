@@ -223,7 +223,7 @@ def _header(claims: Sequence[_Entry], others: Sequence[_Entry]) -> Html:
         text += (
             " Below are figures and tables of its paper, computed anew: what the paper claims, what was found, and the "
             "numbers. Verdicts are computed from these numbers, none is a person's opinion; each says in a sentence "
-            "what it rests on."
+            "what it rests on. Reasons that follow a 'Why' are ours."
         )
     if others:
         text += (
