@@ -11,7 +11,7 @@ from dspodfl.data.dataset import Dataset
 from dspodfl.engine import Stack
 from dspodfl.engine import advance as ways
 from dspodfl.graph import generate
-from dspodfl.kernels import compiled, conv
+from dspodfl.kernels import compiled, conv_twin
 from dspodfl.learning_rate import Constant, Diminishing
 from dspodfl.models.stacked import Stacked
 from dspodfl.problem import Problem
@@ -148,7 +148,7 @@ def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_
     plain = final(runs, model, iterations=5, initial=initial)
     monkeypatch.setattr(Problem, "_stacked", lambda problem: Stacked.of(problem.model, "tf32"))
     exact = final(runs, model, iterations=5, initial=initial)
-    monkeypatch.setattr(conv, "_rounded", to_tf32)
+    monkeypatch.setattr(conv_twin, "_rounded", to_tf32)
     rounded = final(runs, model, iterations=5, initial=initial)
 
     def away(found):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dspodfl.kernels import conv
+from dspodfl.kernels import conv, conv_twin, cuts
 from dspodfl.kernels.conv import Gate
 
 SHAPES = [(2, 2, 6, 5, 3, 8), (3, 1, 7, 7, 16, 24), (1, 3, 2, 2, 5, 7)]
@@ -72,7 +72,7 @@ def test_the_way_forward_is_pytorchs(shape, indexed, relu, pool):
     *_, wanted = expected(case, relu, pool)
     where = (case.weight, case.bias, case.maps)
     for x in (case.x, channels_last(images_first(case.x).contiguous())):
-        out, code = conv.forward_twin(x, case.theta, *where, relu=relu, pool=pool, index=case.index)
+        out, code = conv_twin.forward_twin(x, case.theta, *where, relu=relu, pool=pool, index=case.index)
         torch.testing.assert_close(images_first(out), wanted.detach(), rtol=0, atol=1e-12)
         assert (code is not None) == pool
 
@@ -83,10 +83,10 @@ def test_the_way_back_is_pytorchs(shape, indexed):
     case = Case(shape, indexed=indexed)
     x, weights, biases, sums, _ = expected(case, False, False)
     by_x, by_weights, by_biases = torch.autograd.grad(sums, (x, weights, biases), images_first(case.slope))
-    found = conv.input_gradient_twin(case.slope, case.theta, case.weight, case.channels, index=case.index)
+    found = conv_twin.input_gradient_twin(case.slope, case.theta, case.weight, case.channels, index=case.index)
     torch.testing.assert_close(images_first(found), by_x, rtol=0, atol=1e-12)
     for l2 in (0.0, 0.3):
-        conv.weight_gradient_twin(
+        conv_twin.weight_gradient_twin(
             case.x, case.slope, case.out, case.weight, case.bias, theta=case.theta, l2=l2, index=case.index
         )
         ours = case.out[:, case.weight : case.weight + by_weights[0].numel()].view(-1, case.maps, 3, 3, case.channels)
@@ -102,7 +102,7 @@ def test_the_way_back_is_pytorchs(shape, indexed):
 def test_a_gate_leads_back_through_relu_and_pooling(shape, relu, pool):
     case = Case(shape)
     *_, sums, wanted = expected(case, relu, pool)
-    out, code = conv.forward_twin(
+    out, code = conv_twin.forward_twin(
         case.x, case.theta, case.weight, case.bias, case.maps, relu=relu, pool=pool, index=case.index
     )
     gate = Gate(code=code, height=shape[2], width=shape[3]) if pool else Gate(output=out if relu else None)
@@ -129,8 +129,8 @@ def test_nan_is_not_lost_in_pooling():
 
 def test_bf16_stores_activations_in_half_the_space_and_parameters_as_they_are():
     case = Case(SHAPES[0], dtype=torch.float32)
-    exact, _ = conv.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps)
-    rough, _ = conv.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps, precision="bf16")
+    exact, _ = conv_twin.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps)
+    rough, _ = conv_twin.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps, precision="bf16")
     assert rough.dtype == torch.bfloat16 and 0 < distance(rough, exact) < TOLERANCE["bf16"]
 
 
@@ -172,7 +172,7 @@ class TestKernels:
         x = channels_last(images_first(case.x).float().contiguous()) if raw else case.x
         settings = {"relu": relu, "pool": pool, "precision": precision, "index": case.index}
         ours, code = conv.forward(x, case.theta, case.weight, case.bias, case.maps, **settings)
-        theirs, wanted = conv.forward_twin(x, case.theta, case.weight, case.bias, case.maps, **settings)
+        theirs, wanted = conv_twin.forward_twin(x, case.theta, case.weight, case.bias, case.maps, **settings)
         assert ours.dtype == theirs.dtype and distance(ours, theirs) < TOLERANCE[precision]
         if pool:
             assert (code != wanted).float().mean() <= (0.001 if precision == "fp32" else 0.02)
@@ -188,10 +188,10 @@ class TestKernels:
         }[kind]
         settings = {"gate": gate, "precision": precision, "index": case.index}
         ours = conv.input_gradient(case.slope, case.theta, case.weight, case.channels, **settings)
-        theirs = conv.input_gradient_twin(case.slope, case.theta, case.weight, case.channels, **settings)
+        theirs = conv_twin.input_gradient_twin(case.slope, case.theta, case.weight, case.channels, **settings)
         assert ours.dtype == theirs.dtype and distance(ours, theirs) < TOLERANCE[precision]
         if gate is not None:
-            assert torch.equal(conv.through(case.x, gate), conv.through_twin(case.x, gate))
+            assert torch.equal(conv.through(case.x, gate), conv_twin.through_twin(case.x, gate))
 
     @pytest.mark.parametrize(("raw", "l2", "indexed"), [(False, 0.0, False), (True, 0.3, True)])
     def test_the_way_back_to_weights_is_its_twin(self, shape, precision, raw, l2, indexed):
@@ -200,14 +200,14 @@ class TestKernels:
         ours, theirs = case.out.clone(), case.out.clone()
         settings = {"theta": case.theta, "l2": l2, "precision": precision, "index": case.index}
         conv.weight_gradient(x, case.slope, ours, case.weight, case.bias, **settings)
-        conv.weight_gradient_twin(x, case.slope, theirs, case.weight, case.bias, **settings)
+        conv_twin.weight_gradient_twin(x, case.slope, theirs, case.weight, case.bias, **settings)
         assert torch.equal(ours.isnan(), theirs.isnan())
         assert distance(ours.nan_to_num(), theirs.nan_to_num()) < TOLERANCE[precision]
 
     def test_pooling_is_its_twin(self, shape, precision):
         case = on_cuda(shape, precision)
         ties = (4 * case.x).round().contiguous()
-        for ours, theirs in zip(conv.max_pool(ties), conv.max_pool_twin(ties), strict=True):
+        for ours, theirs in zip(conv.max_pool(ties), conv_twin.max_pool_twin(ties), strict=True):
             assert torch.equal(ours, theirs)
 
 
@@ -217,14 +217,15 @@ class TestKernels:
 @pytest.mark.parametrize("shape", [(3, 4, 16, 16, 64, 128), (2, 4, 8, 8, 128, 256), (2, 5, 8, 8, 256, 256)])
 @pytest.mark.parametrize(("relu", "pool"), [(True, True), (False, False)])
 def test_the_blocks_of_large_stacks_give_the_same(shape, relu, pool, monkeypatch):
-    monkeypatch.setattr(conv, "_PLENTY", 0)
+    monkeypatch.setattr(cuts, "_PLENTY", 0)
     case = on_cuda(shape, "tf32")
     settings = {"relu": relu, "pool": pool, "precision": "tf32"}
     ours, _ = conv.forward(case.x, case.theta, case.weight, case.bias, case.maps, **settings)
-    theirs, _ = conv.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps, **settings)
+    theirs, _ = conv_twin.forward_twin(case.x, case.theta, case.weight, case.bias, case.maps, **settings)
     assert distance(ours, theirs) < TOLERANCE["tf32"]
     code = torch.randint(0, 5, case.x.shape, dtype=torch.int8, device="cuda")
     gate = Gate(code=code, height=2 * shape[2], width=2 * shape[3]) if pool else None
-    ours = conv.input_gradient(case.slope, case.theta, case.weight, case.channels, gate=gate, precision="tf32")
-    theirs = conv.input_gradient_twin(case.slope, case.theta, case.weight, case.channels, gate=gate, precision="tf32")
+    where = (case.slope, case.theta, case.weight, case.channels)
+    ours = conv.input_gradient(*where, gate=gate, precision="tf32")
+    theirs = conv_twin.input_gradient_twin(*where, gate=gate, precision="tf32")
     assert distance(ours, theirs) < TOLERANCE["tf32"]

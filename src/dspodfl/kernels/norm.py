@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dspodfl.kernels import _triton, conv
 from dspodfl.kernels.conv import Precision
+from dspodfl.kernels.conv_twin import max_pool_twin
 
 if _triton.found:
     from dspodfl.kernels import _norm
@@ -142,7 +143,7 @@ def forward_twin(
     if relu:
         out = torch.relu(out)
     if pool:
-        out, code = conv.max_pool_twin(out)
+        out, code = max_pool_twin(out)
         if relu:
             code[out <= 0] = 4
     return out.to(x.dtype), code, stats
