@@ -227,7 +227,7 @@ def stopped(tmp_path_factory):
         changes = merged(EVERYTHING, {"checkpoint": {"every_iterations": 2, "every_minutes": 0.0}})
         with Keeper(folder, {}) as keeper:
             simulation = Simulation(tiny(**changes))
-            simulation.keep(keeper, lambda: simulation._of_wave == 8)
+            simulation.keep(keeper, lambda: simulation._findings.iteration == 8)
             for _ in simulation:
                 pass
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,6 +56,18 @@ def setting(found: Setting) -> dict[str, np.ndarray]:
     if graph.labels is not None:
         out["labels"] = np.array(graph.labels)
     return out
+
+
+def report(found: Setting, iterations: int) -> dict[str, Any]:
+    """What summary.json says of a seed: its size, and what should be known of its rates and its data."""
+    sgd, link = found.rates.clipped(iterations)
+    return {
+        "clients": found.rates.graph.n,
+        "links": found.rates.graph.links,
+        "clipped_sgd_rates": sgd,
+        "clipped_link_rates": link,
+        "data": {key: list(value) if isinstance(value, tuple) else value for key, value in found.data.report.items()},
+    }
 
 
 def _labels(data: Federation) -> list[list[int]]:

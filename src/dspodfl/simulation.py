@@ -12,7 +12,6 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import torch
 from torch import Tensor
 
 from dspodfl import roster
@@ -22,21 +21,19 @@ from dspodfl.config.build import Own, build
 from dspodfl.data import Dataset, Federation, parts
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import InputError
+from dspodfl.findings import Findings
 from dspodfl.graph import Graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.judging import Row
 from dspodfl.keeper import Keeper
 from dspodfl.plan import Plan, free_memory
 from dspodfl.provenance import provenance
-from dspodfl.recorder import Recorder
-from dspodfl.results import Key, Result, claim, ordered, progress, typed
+from dspodfl.results import Key, Result, claim, ordered
 from dspodfl.resume import Unfinished, complete, config_of
 from dspodfl.scale import Pace, agreed, divide, expected_rows
-from dspodfl.schedule import SCHEDULES, Events, Schedule
-from dspodfl.study import Measurement, Start, Watch, choose_device, choose_precision, measure
+from dspodfl.schedule import SCHEDULES, Schedule
+from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
-
-_CLIPPED = ("clipped_sgd_rates", "clipped_link_rates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +97,7 @@ class Simulation:
         self._stop: Callable[[], bool] = lambda: False
         self.stopped = False
         """Whether the study was ended before its time."""
-        self._names: list[Key] = [(run.algorithm, run.seed) for run in self.study.runs]
-        self._begin()
+        self._findings = Findings(self.study, self.division)
 
     def _let_go(self) -> None:
         """Keep the samples of the clients that are held here, and let go of all others."""
@@ -145,43 +141,18 @@ class Simulation:
         if before.start is not None:
             self.division.check(before.start.plan.left)
 
-    def _begin(self) -> None:
-        self._rows: list[Row] = []
-        self._accuracies: dict[int, Tensor | None] = {}
-        self._recorder = Recorder()
-        self._kept: dict[int, Tensor] = {}
-        self._last: Measurement | None = None
-        self._seconds, self._iterations, self._of_wave = 0.0, 0, 0
-        # since the ranks last met:
-        self._fresh: list[Row] = []
-        self._looked: dict[int, Tensor | None] = {}
-        self._ran, self._sent, self._sent_before = 0, 0, self.team.sent
-        if self._start is not None:
-            self._take_up(self._start)
-
-    def _take_up(self, start: Checkpoint) -> None:
-        """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
-        self.plan = start.plan
-        self._rows = start.metrics.to_dict("records")  # type: ignore[assignment]
-        self._accuracies, self._kept = dict(start.accuracies), dict(start.finished)
-        self._seconds, self._iterations = float(start.about["wall_seconds"]), int(start.about["run_iterations"])
-        self._of_wave = start.iteration
-        if self._record:
-            for wave in start.plan.done:
-                self._recorder.redraw(self.study.runs, wave, self.study.iterations)
-            for wave in start.plan.left[:1]:
-                self._recorder.redraw(self.study.runs, wave, start.iteration)
-
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
-        self._begin()
-        start, keeper = time.perf_counter() - self._seconds, self._keeper
-        before = len(self._start.plan.done) * self.study.iterations if self._start else 0
+        findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
+        began, keeper, before = time.perf_counter() - findings.seconds, self._keeper, 0
+        if self._start is not None:
+            self.plan, before = self._start.plan, len(self._start.plan.done) * self.study.iterations
+
+        def seconds() -> float:
+            return time.perf_counter() - began
 
         def tick(iteration: int, runs: int) -> None:
-            self._ran += runs
-            self._of_wave = iteration
-            self._seconds = time.perf_counter() - start
+            findings.advance(iteration, runs, seconds())
             if self._tick:
                 self._tick(before + iteration)
 
@@ -194,72 +165,34 @@ class Simulation:
             assert keeper is not None
             return iteration + 1 if self._stop() else keeper.reach(iteration)
 
-        block = self._recorder.add if self._record else Watch.block
+        block = findings.recorder.add if self._record else Watch.block
         ahead = reach if keeper else None
         pace = Pace(self.team, self.study.every, self.study.iterations, ahead)
         alone = self.team.ranks == 1
         watch = Watch(tick, block, planned, ahead if alone else pace.reach)
-        if keeper and self._rows:
-            self._note(keeper, self._rows)
-        for found in measure(self.study, self.device, watch, self._position(), self.division):
-            if self._last is not None and self._last.wave != found.wave:
-                before += self.study.iterations if self._last.iteration == self.study.iterations else 0
-            self._fresh += found.rows
-            self._looked |= dict(zip(found.runs, found.accuracies, strict=True))
-            self._last = found
-            self._seconds = time.perf_counter() - start
+        self._note(findings.known.rows)
+        for found in measure(self.study, self.device, watch, findings.position(), self.division):
+            last = findings.last
+            if last is not None and last.wave != found.wave:
+                before += self.study.iterations if last.iteration == self.study.iterations else 0
+            findings.add(found, seconds())
             if alone or pace.met(found.iteration):
-                self._meet(found)
+                self._note(findings.meet())
                 if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
                     self._save()
             if found.rows:
-                yield Update(found.iteration, self.study.iterations, found.rows, found, self._names)
+                yield Update(found.iteration, self.study.iterations, found.rows, found, findings.names)
             if (alone or pace.met(found.iteration)) and self.team.any(self._stop()):
                 self.stopped = True
                 self.put_away()
                 return
 
-    def _meet(self, found: Measurement) -> None:
-        """Put together what the ranks have measured since they last met, and note it."""
-        rows, looked, ran = self._fresh, self._looked, self._ran
-        kept: dict[int, Tensor] = {}
-        if found.iteration == self.study.iterations and len(found.plan.left[0]) < len(self.study.runs):
-            # The models of the next wave will take the place of these.
-            kept = {r: found.models(r).cpu() for r in found.wave}
-        if self.division.kind == "runs":
-            everyone = self.team.gather((rows, looked, kept, ran)) or []
-            rows = [row for one in everyone for row in one[0]]
-            looked = {r: own for one in everyone for r, own in one[1].items()}
-            kept = {r: models for one in everyone for r, models in one[2].items()}
-            ran = sum(one[3] for one in everyone)
-        if self.division.kind == "clients":
-            sent = float(self.team.sent - self._sent_before)
-            self._sent = int(self.team.total(torch.tensor(sent, dtype=torch.float64)))
-            kept = kept if self.team.rank == 0 else {}
-        self._fresh, self._looked, self._ran = [], {}, 0
-        self._iterations += ran
-        self._rows += rows
-        self._accuracies |= looked
-        self._kept |= kept
-        if self._keeper and rows:
-            self._note(self._keeper, rows)
-
-    def _position(self) -> Start | None:
-        if self._start is None:
-            return None
-        place = {name: r for r, name in enumerate(self._names)}
-        reached: dict[int, int] = {}
-        for row in self._rows:
-            r = place[str(row["algorithm"]), int(str(row["seed"]))]
-            reached[r] = max(reached.get(r, -1), int(str(row["iteration"])))
-        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached)
-
-    def _note(self, keeper: Keeper, rows: Sequence[Row]) -> None:
-        beside = {
-            "interrupted_at": self._of_wave,
-            "wall_seconds": self._seconds,
-            "run_iterations": self._iterations,
-        }
+    def _note(self, rows: Sequence[Row]) -> None:
+        """Have the keeper write rows down, if there are any, and if there is one."""
+        keeper = self._keeper
+        if keeper is None or not rows:
+            return
+        beside = {"interrupted_at": self._findings.iteration, **self._findings.effort}
         if keeper.begun:
             keeper.note(rows, **beside)
         else:
@@ -285,40 +218,25 @@ class Simulation:
 
     def checkpoint(self) -> Checkpoint:
         """Where the study stands; good until it goes on."""
-        found = self._last
-        if found is None:
-            raise InputError("checkpoint", "nothing", "made after at least one evaluation")
-        ended = found.iteration == self.study.iterations
-        about = {
-            "config": self.config.model_dump(mode="json"),
-            "runs": self._names,
-            "iterations": self.study.iterations,
-            "wall_seconds": self._seconds,
-            "run_iterations": self._iterations,
-            "options": self._keeper.options if self._keeper else {},
-            "precision": self.precision,
-            "ranks": self.team.ranks,
-            **self._provenance,
-        }
-        return Checkpoint(
-            found.plan.finished() if ended else found.plan,
-            0 if ended else found.iteration,
-            typed(self._rows),
-            (lambda: ()) if ended else found.pieces,
-            self._kept,
-            {r: own.contiguous() for r, own in self._accuracies.items() if own is not None},
-            about,
+        return self._findings.checkpoint(
+            {
+                "config": self.config.model_dump(mode="json"),
+                "options": self._keeper.options if self._keeper else {},
+                "precision": self.precision,
+                "ranks": self.team.ranks,
+                **self._provenance,
+            }
         )
 
     @property
     def complete(self) -> bool:
         """Whether every run has been measured after its last iteration."""
-        return self.measured and progress(self._rows, self._names) == self.study.iterations
+        return self._findings.complete
 
     @property
     def measured(self) -> bool:
         """Whether there is anything to make a result of."""
-        return bool(self._rows)
+        return bool(self._findings.known.rows)
 
     def result(self, *, models: bool = True) -> Result:
         """What has been measured so far, with or without the models as they are now.
@@ -327,13 +245,11 @@ class Simulation:
         """
         if not self.measured and self.team.rank == 0:
             raise InputError("result", "nothing", "taken after at least one evaluation")
-        held = dict(self._models()) if models else {}
-        if models and self.division.kind == "runs":
-            held = {name: one for part in self.team.gather(held) or [] for name, one in part.items()}
-        metrics = ordered(self._rows, self.config.algorithms)
+        held = self._findings.models() if models else {}
+        metrics = ordered(self._findings.known.rows, self.config.algorithms)
         return Result(
             metrics,
-            roster.clients(self.study.runs, self._accuracies, self._members),
+            roster.clients(self.study.runs, self._findings.known.accuracies, self._members),
             {setting.seed: roster.setting(setting) for setting in self.settings},
             {
                 "study": self._about(),
@@ -341,46 +257,18 @@ class Simulation:
             },
             dumps(self.config.model_dump()),
             held,
-            dict(self._events()),
+            self._findings.events(),
         )
-
-    def _models(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
-        for r, name in enumerate(self._names):
-            if r in self._kept:
-                yield name, self.study.model.unflatten(self._kept[r])
-            elif self._last is not None and r in self._last.wave:
-                yield name, self.study.model.unflatten(self._last.models(r).detach().cpu())
-
-    def _events(self) -> Iterator[tuple[Key, tuple[Events, np.ndarray]]]:
-        for r in self._recorder.runs:
-            done = self.study.iterations if r in self._kept else self._of_wave
-            yield self._names[r], (self._recorder.events(r, done), self.study.runs[r].rates.graph.edges)
 
     def _about(self) -> dict[str, Any]:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
-        done = progress(self._rows, self._names)
         return {
-            "iterations": self.study.iterations,
-            "iterations_done": done,
-            "complete": done == self.study.iterations,
-            "interrupted_at": None if done == self.study.iterations else self._of_wave,
-            "runs": len(self.study.runs),
-            "parameters": self.study.model.parameters,
-            "wall_seconds": self._seconds,
-            "run_iterations_per_second": (self._iterations + self._ran) / max(self._seconds, 1e-9),
+            **self._findings.report(),
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
             "scale": self._scale(),
             **self._provenance,
-            "seeds": {
-                str(s.seed): {
-                    "clients": s.rates.graph.n,
-                    "links": s.rates.graph.links,
-                    **dict(zip(_CLIPPED, s.rates.clipped(self.study.iterations), strict=True)),
-                    "data": {key: _plain(value) for key, value in s.data.report.items()},
-                }
-                for s in self.settings
-            },
+            "seeds": {str(found.seed): roster.report(found, self.study.iterations) for found in self.settings},
         }
 
     def _scale(self) -> dict[str, Any]:
@@ -389,11 +277,11 @@ class Simulation:
         if self.division.kind == "clients" and self.team.rank == 0:
             first = self._start.iteration if self._start else 0
             pairs = list(zip(self.study.runs, self.division.owners, strict=True))
-            rows = [expected_rows(run, owner, first, self._of_wave) for run, owner in pairs]
+            rows = [expected_rows(run, owner, first, self._findings.iteration) for run, owner in pairs]
             width = choose_precision(self.study.precision, self.device)[1].itemsize * self.study.model.parameters
             known = [count for count in rows if count is not None]
             one_wave = self.plan is not None and len(self.plan.done) + len(self.plan.left) == 1
-            about["bytes_sent"] = self._sent
+            about["bytes_sent"] = self._findings.sent
             about["bytes_expected"] = int(sum(known) * width) if one_wave and len(known) == len(rows) else None
         return about
 
@@ -487,7 +375,3 @@ def _own_data(data: Any) -> Dataset | Federation | None:
     raise InputError(
         "data", type(data).__name__, "a Dataset, a Federation, (train, test) or (x_train, y_train, x_test, y_test)"
     )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

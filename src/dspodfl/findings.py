@@ -1,0 +1,170 @@
+"""What a study has come to so far: measured here, and put together wherever the ranks meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.checkpoint import Checkpoint
+from dspodfl.errors import InputError
+from dspodfl.judging import Row
+from dspodfl.recorder import Recorder
+from dspodfl.results import Key, progress, typed
+from dspodfl.scale import Division
+from dspodfl.schedule import Events
+from dspodfl.study import Measurement, Start, Study
+
+
+@dataclass(eq=False)
+class Harvest:
+    """What was measured over a while, by the numbers of the runs."""
+
+    rows: list[Row] = field(default_factory=list)
+    accuracies: dict[int, Tensor | None] = field(default_factory=dict)
+    """Run -> each client's accuracy when it was last looked at, (clients,)."""
+    finished: dict[int, Tensor] = field(default_factory=dict)
+    """Run of a finished wave -> its final models, (clients, p)."""
+    iterations: int = 0
+    """Of all runs together."""
+
+    def add(self, other: Harvest) -> None:
+        """What was measured after it, or elsewhere."""
+        self.rows += other.rows
+        self.accuracies |= other.accuracies
+        self.finished |= other.finished
+        self.iterations += other.iterations
+
+
+class Findings:
+    """What a study has come to so far; one that is taken up again begins with what its checkpoint holds.
+
+    What is measured here is news until the ranks meet; from then on rank 0 knows it of all of them.
+    """
+
+    def __init__(self, study: Study, division: Division, start: Checkpoint | None = None, record: bool = False) -> None:
+        self._study, self._division, self._start = study, division, start
+        self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
+        self.known, self._news = Harvest(), Harvest()
+        self.recorder = Recorder()
+        self.last: Measurement | None = None
+        self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
+        self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
+        if start is not None:
+            self._take_up(start, record)
+
+    def _take_up(self, start: Checkpoint, record: bool) -> None:
+        """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
+        rows: list[Row] = start.metrics.to_dict("records")  # type: ignore[assignment]
+        ran = int(start.about["run_iterations"])
+        self.known = Harvest(rows, dict(start.accuracies), dict(start.finished), ran)
+        self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
+        if record:
+            for wave in start.plan.done:
+                self.recorder.redraw(self._study.runs, wave, self._study.iterations)
+            for wave in start.plan.left[:1]:
+                self.recorder.redraw(self._study.runs, wave, start.iteration)
+
+    def position(self) -> Start | None:
+        """Where the study is taken up again; None where it begins."""
+        if self._start is None:
+            return None
+        place = {name: r for r, name in enumerate(self.names)}
+        reached: dict[int, int] = {}
+        for row in self.known.rows:
+            r = place[str(row["algorithm"]), int(str(row["seed"]))]
+            reached[r] = max(reached.get(r, -1), int(str(row["iteration"])))
+        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached)
+
+    def advance(self, iteration: int, runs: int, seconds: float) -> None:
+        """So many runs have come to an iteration here."""
+        self._news.iterations += runs
+        self.iteration, self.seconds = iteration, seconds
+
+    def add(self, found: Measurement, seconds: float) -> None:
+        """Something was measured here."""
+        self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
+        self.last, self.seconds = found, seconds
+
+    def meet(self) -> list[Row]:
+        """Put together what the ranks have measured since they last met; all call it. Gives the rows."""
+        found, news, team = self.last, self._news, self._division.team
+        self._news = Harvest()
+        if found and found.iteration == self._study.iterations and len(found.plan.left[0]) < len(self._study.runs):
+            # The models of the next wave will take the place of these.
+            news.finished = {r: found.models(r).cpu() for r in found.wave}
+        if self._division.kind == "runs":
+            everyone, news = team.gather(news) or [], Harvest()
+            for one in everyone:
+                news.add(one)
+        if self._division.kind == "clients":
+            sent = float(team.sent - self._sent_before)
+            self.sent = int(team.total(torch.tensor(sent, dtype=torch.float64)))
+            news.finished = news.finished if team.rank == 0 else {}
+        self.known.add(news)
+        return news.rows
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run has been measured after its last iteration."""
+        return bool(self.known.rows) and progress(self.known.rows, self.names) == self._study.iterations
+
+    @property
+    def effort(self) -> dict[str, Any]:
+        """What it took, as it is put away."""
+        return {"wall_seconds": self.seconds, "run_iterations": self.known.iterations}
+
+    def report(self) -> dict[str, Any]:
+        """What summary.json says of it."""
+        iterations, done = self._study.iterations, progress(self.known.rows, self.names)
+        return {
+            "iterations": iterations,
+            "iterations_done": done,
+            "complete": done == iterations,
+            "interrupted_at": None if done == iterations else self.iteration,
+            "runs": len(self._study.runs),
+            "parameters": self._study.model.parameters,
+            "wall_seconds": self.seconds,
+            "run_iterations_per_second": (self.known.iterations + self._news.iterations) / max(self.seconds, 1e-9),
+        }
+
+    def checkpoint(self, about: Mapping[str, Any]) -> Checkpoint:
+        """Where the study stands, good until it goes on; ``about`` is what else its manifest says."""
+        found = self.last
+        if found is None:
+            raise InputError("checkpoint", "nothing", "made after at least one evaluation")
+        ended = found.iteration == self._study.iterations
+        return Checkpoint(
+            found.plan.finished() if ended else found.plan,
+            0 if ended else found.iteration,
+            typed(self.known.rows),
+            (lambda: ()) if ended else found.pieces,
+            self.known.finished,
+            {r: own.contiguous() for r, own in self.known.accuracies.items() if own is not None},
+            {"runs": self.names, "iterations": self._study.iterations, **self.effort, **about},
+        )
+
+    def models(self) -> dict[Key, dict[str, Tensor]]:
+        """The models as they are now; all ranks ask together, and rank 0 is given those of all."""
+        held, division = dict(self._held()), self._division
+        parts = (division.team.gather(held) or []) if division.kind == "runs" else [held]
+        return {name: models for part in parts for name, models in part.items()}
+
+    def _held(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
+        for r, name in enumerate(self.names):
+            if r in self.known.finished:
+                yield name, self._study.model.unflatten(self.known.finished[r])
+            elif self.last is not None and r in self.last.wave:
+                yield name, self._study.model.unflatten(self.last.models(r).detach().cpu())
+
+    def events(self) -> dict[Key, tuple[Events, np.ndarray]]:
+        """What fired, of the runs that are recorded, and the links it fired on."""
+        out = {}
+        for r in self.recorder.runs:
+            done = self._study.iterations if r in self.known.finished else self.iteration
+            out[self.names[r]] = self.recorder.events(r, done), self._study.runs[r].rates.graph.edges
+        return out

@@ -1,0 +1,175 @@
+"""What a study has come to: told by each rank, known to the first, and carried over from a checkpoint."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tests.edge import tiny
+from tests.teams import together
+from tests.test_plan import in_waves
+
+from dspodfl import InputError
+from dspodfl.checkpoint import Store, load
+from dspodfl.config.build import build
+from dspodfl.engine import Alone
+from dspodfl.findings import Findings
+from dspodfl.plan import Plan
+from dspodfl.results import typed
+from dspodfl.scale import Division
+from dspodfl.study import Watch, measure
+
+CPU, LAST = torch.device("cpu"), 4
+STUDY = SimpleNamespace(
+    runs=[SimpleNamespace(algorithm=name, seed=seed) for seed in (0, 1) for name in ("dspodfl", "dgd")],
+    iterations=LAST,
+    model=SimpleNamespace(unflatten=lambda models: {"w": models}),
+)
+"""Four runs, of which nothing but the names is asked."""
+
+
+def divided(team, kind):
+    return Division(team, kind, "", [], [])
+
+
+def looked_at(iteration, wave, plan, models=None):
+    """A measurement of every run of a wave; the models of a run are its number, and the iteration."""
+    rows = [{"algorithm": STUDY.runs[r].algorithm, "seed": STUDY.runs[r].seed, "iteration": iteration} for r in wave]
+    accuracies = [torch.full((2,), 0.1 * iteration) for _ in wave]
+    own = models or (lambda r: torch.tensor([[r, iteration]]))
+    return SimpleNamespace(
+        iteration=iteration, rows=rows, accuracies=accuracies, runs=wave, wave=wave, plan=plan, models=own
+    )
+
+
+def planned(*waves):
+    return Plan((), waves, 1, 1, 1)
+
+
+def numbers(models):
+    return {name: found["w"].tolist() for name, found in models.items()}
+
+
+# --- ranks that meet ------------------------------------------------------------------------------------------
+
+
+def test_what_ranks_measure_is_known_to_the_first_of_them_once_they_have_met():
+    def work(team):
+        findings, mine = Findings(STUDY, divided(team, "runs")), [2 * team.rank, 2 * team.rank + 1]
+        for k in (2, LAST):
+            findings.advance(k, len(mine), seconds=k)
+            findings.add(looked_at(k, mine, planned([0, 1, 2, 3])), seconds=k)
+        before, fresh = len(findings.known.rows), len(findings.meet())
+        assert findings.meet() == []  # there is nothing new
+        return before, fresh, findings, findings.models()
+
+    (before, fresh, first, models), (_, elsewhere, other, _) = together(2, work)
+    assert (before, fresh, elsewhere) == (0, 8, 0)
+    assert first.complete and not other.complete
+    assert sorted(first.known.accuracies) == [0, 1, 2, 3]
+    assert first.effort == {"wall_seconds": LAST, "run_iterations": 2 * 4}
+    assert list(numbers(models).values()) == [[[r, LAST]] for r in range(4)]
+
+
+def test_where_clients_are_split_every_rank_knows_the_rows_and_the_first_keeps_the_models():
+    def work(team):
+        findings = Findings(STUDY, divided(team, "clients"))
+        team.sent += 10 * (team.rank + 1)
+        assembled = lambda r: team.total(torch.tensor([[r]]))  # noqa: E731  # all ranks have to ask
+        findings.add(looked_at(LAST, [0, 1], planned([0, 1], [2, 3]), assembled), seconds=1.0)
+        findings.meet()
+        return findings
+
+    first, other = together(2, work)
+    assert len(first.known.rows) == len(other.known.rows) == 2
+    assert {r: models.item() for r, models in first.known.finished.items()} == {0: 0, 1: 2}
+    assert other.known.finished == {}
+    assert first.sent == other.sent == 30
+
+
+# --- waves ----------------------------------------------------------------------------------------------------
+
+
+def test_models_of_a_wave_are_kept_where_another_follows():
+    plan = planned([0, 1], [2, 3])
+    findings = Findings(STUDY, divided(Alone(), "alone"))
+    for found in (looked_at(LAST, [0, 1], plan), looked_at(2, [2, 3], plan.finished())):
+        findings.add(found, seconds=1.0)
+        findings.meet()
+    assert sorted(findings.known.finished) == [0, 1]
+    assert list(numbers(findings.models()).values()) == [[[0, LAST]], [[1, LAST]], [[2, 2]], [[3, 2]]]
+    assert not findings.complete
+
+
+def test_models_of_the_only_wave_are_not_copied_aside():
+    findings = Findings(STUDY, divided(Alone(), "alone"))
+    findings.add(looked_at(LAST, [0, 1, 2, 3], planned([0, 1, 2, 3])), seconds=1.0)
+    findings.meet()
+    assert findings.complete and findings.known.finished == {}
+    assert len(findings.models()) == 4
+
+
+# --- from a checkpoint ----------------------------------------------------------------------------------------
+
+
+def gone_through(study, start=None, store=None):
+    """What a real study has come to, all of its events recorded; each look at it may be put away in a store."""
+    division = Division.alone(study.runs)
+    findings = Findings(study, division, start, record=True)
+    watch = Watch(lambda k, runs: findings.advance(k, runs, findings.seconds + 1.0), findings.recorder.add)
+    for found in measure(study, CPU, watch, findings.position(), division):
+        findings.add(found, findings.seconds)
+        findings.meet()
+        if store:
+            store.save(findings.checkpoint({}))
+    return findings
+
+
+@pytest.fixture
+def put_away(monkeypatch, tmp_path):
+    """A study in two waves of a run each, what it came to, and the checkpoints of all looks at it but the last."""
+    in_waves(monkeypatch, 2)
+    _, study, _ = build(tiny())
+    store = Store(tmp_path, keep=10)
+    whole = gone_through(study, store=store)
+    return study, whole, [load(path) for path in store.sealed()[:0:-1]]
+
+
+def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(put_away):
+    study, whole, starts = put_away
+    rows, models, events = typed(whole.known.rows), whole.models(), whole.events()
+    for start in starts:
+        again = gone_through(study, start)
+        assert again.complete and typed(again.known.rows).equals(rows)
+        assert again.effort == whole.effort
+        found, fired = again.models(), again.events()
+        for name in whole.names:
+            assert all(torch.equal(found[name][key], values) for key, values in models[name].items())
+            assert np.array_equal(fired[name][0].v, events[name][0].v)
+            assert np.array_equal(fired[name][0].v_hat, events[name][0].v_hat)
+
+
+def test_what_is_taken_up_is_what_was_known_then(put_away):
+    study, whole, starts = put_away
+    for looks, (start, ran) in enumerate(zip(starts, [0, 2, 4, 4, 6], strict=True), start=1):
+        findings = Findings(study, Division.alone(study.runs), start, record=True)
+        assert len(findings.known.rows) == looks and not findings.complete
+        assert findings.effort == {"wall_seconds": float(ran), "run_iterations": ran}
+        fired = {name: events.v for name, (events, _) in findings.events().items()}
+        assert sum(map(len, fired.values())) == ran
+        assert all(np.array_equal(v, whole.events()[name][0].v[: len(v)]) for name, v in fired.items())
+
+
+def test_a_checkpoint_at_the_end_of_a_wave_stands_at_the_beginning_of_the_next(put_away):
+    study, _, (*_, start, _, _) = put_away
+    assert (len(start.plan.done), len(start.plan.left), start.iteration) == (1, 1, 0)
+    position = Findings(study, Division.alone(study.runs), start).position()
+    assert position.reached == dict.fromkeys(start.plan.done[0], study.iterations)
+    assert list(position.pieces) == []
+
+
+def test_before_anything_is_measured_there_is_no_checkpoint():
+    findings = Findings(STUDY, divided(Alone(), "alone"))
+    assert findings.position() is None and not findings.complete
+    with pytest.raises(InputError, match="at least one evaluation"):
+        findings.checkpoint({})
