@@ -9,7 +9,7 @@ from tests.edge import tiny
 from tests.teams import together
 from tests.test_plan import in_waves
 
-from dspodfl import InputError
+from dspodfl import InputError, Simulation
 from dspodfl.checkpoint import Store, load
 from dspodfl.config.build import build
 from dspodfl.engine import Alone
@@ -173,3 +173,19 @@ def test_before_anything_is_measured_there_is_no_checkpoint():
     assert findings.position() is None and not findings.complete
     with pytest.raises(InputError, match="at least one evaluation"):
         findings.checkpoint({})
+
+
+def test_models_of_a_study_in_waves_whose_clients_are_split_are_those_of_one_process(monkeypatch):
+    """The ranks that keep none must not ask for what the first has put away already."""
+    in_waves(monkeypatch, 2)
+
+    def work(team):
+        simulation = Simulation(tiny(scale={"split": "clients"}), device="cpu", team=team)
+        for _ in simulation:
+            pass
+        return simulation.result()
+
+    alone, ours = work(Alone()), together(2, work)[0]
+    for algorithm in alone.config["algorithms"]:
+        for one, other in zip(alone.models(algorithm, 0), ours.models(algorithm, 0), strict=True):
+            assert all(torch.allclose(one[name], other[name], rtol=0, atol=2e-6) for name in one)

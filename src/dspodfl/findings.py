@@ -50,6 +50,7 @@ class Findings:
         self._study, self._division, self._start = study, division, start
         self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
         self.known, self._news = Harvest(), Harvest()
+        self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
         self.last: Measurement | None = None
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
@@ -104,7 +105,9 @@ class Findings:
         if self._division.kind == "clients":
             sent = float(team.sent - self._sent_before)
             self.sent = int(team.total(torch.tensor(sent, dtype=torch.float64)))
-            news.finished = news.finished if team.rank == 0 else {}
+            if team.rank != 0:
+                self._elsewhere |= news.finished.keys()
+                news.finished = {}
         self.known.add(news)
         return news.rows
 
@@ -158,7 +161,7 @@ class Findings:
         for r, name in enumerate(self.names):
             if r in self.known.finished:
                 yield name, self._study.model.unflatten(self.known.finished[r])
-            elif self.last is not None and r in self.last.wave:
+            elif self.last is not None and r in self.last.wave and r not in self._elsewhere:
                 yield name, self._study.model.unflatten(self.last.models(r).detach().cpu())
 
     def events(self) -> dict[Key, tuple[Events, np.ndarray]]:
