@@ -262,20 +262,24 @@ class Networks(_OnGpu):
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
         self._load(block)
-        order = torch.argsort(block.v, dim=1, descending=True, stable=True)  # who takes a step, then the others
-        self._put("order", order)
-        self._counts = block.v.sum(dim=1).tolist()
-        self._quiet = (~(block.v.any(dim=1) | (block.active != 0).any(dim=1))).tolist()
-        self._house()
+        self._linked = (block.active != 0).any(dim=1)  # those of frozen runs as well: other processes count on them
+        self._arrange()
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""
         super().freeze(run)
         if self._places:
-            self._house()
+            self._arrange()
 
-    def _house(self) -> None:
-        """Where models will be, iteration by iteration, if all are in their first rows before the first."""
+    def _arrange(self) -> None:
+        """Who takes a step, iteration by iteration, and where models will be.
+
+        That is, if all are in their first rows before the first.
+        """
+        steps = self._places["step"][: len(self._linked)] != 0
+        self._put("order", torch.argsort(steps, dim=1, descending=True, stable=True))  # who does, then the others
+        self._counts = steps.sum(dim=1).tolist()
+        self._quiet = (~(steps.any(dim=1) | self._linked)).tolist()
         clients, active = self.ground.clients, self._places["active"] != 0
         used = active.index_select(1, self._links.link.long())
         mixes = active.new_zeros((len(active), clients), dtype=torch.int32).index_add_(1, self._ends, used.int()) > 0
