@@ -2,6 +2,7 @@
 
 import json
 import signal
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -102,6 +103,8 @@ def test_an_experiment_that_is_none_is_refused_with_what_is_wrong(tmp_path):
         ('kind = "sweep"', "over|Field required"),
         ("nonsense = 1", "nonsense"),
         ("title = ", "cannot be read"),
+        ('setting = "mnist"', "setting = 'mnist': must be one of cifar10-iid, .*fmnist-sweep"),
+        ('setting = "fmnist-iid"\n[base.train]\niterations = 1', "base: must be left out where a setting is named"),
     ):
         path = tmp_path / "bad.toml"
         path.write_text(text)
@@ -109,6 +112,19 @@ def test_an_experiment_that_is_none_is_refused_with_what_is_wrong(tmp_path):
             experiments.read(path)
     with pytest.raises(InputError, match=r"did you mean 'fmnist-iid'"):
         named("fmnist-iit")
+
+
+def test_a_file_says_what_is_its_own_and_its_setting_the_rest(tmp_path):
+    path = tmp_path / "mine.toml"
+    own = 'title = "t"\npaper = ""\nsays = ""\nkind = "curves"\nsetting = "fmnist-sweep"\n'
+    path.write_text(own + 'seeds = 4\n[set]\n"rates.sgd" = { law = "uniform" }\n"clients.count" = 7\n')
+    found, plain = (
+        experiments.read(path),
+        tomllib.loads((experiments.folder() / "settings/fmnist-sweep.toml").read_text()),
+    )
+    assert (found.dataset, found.seeds, found.read.at_delay) == ("fmnist", 4, plain["read"]["at_delay"])
+    assert found.base["rates"] == plain["base"]["rates"] | {"sgd": {"law": "uniform"}}
+    assert found.base["clients"] == {"count": 7} and found.base["eval"] == plain["base"]["eval"]
 
 
 def test_nothing_measured_reads_as_nothing():

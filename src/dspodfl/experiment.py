@@ -1,6 +1,7 @@
 """Experiments of the paper, as files: a base setting, a grid, how it is read, what is claimed and what was printed.
 
 experiments/fmnist-labels-uniform.toml     ->     dspodfl reproduce fmnist-labels-uniform
+experiments/settings/fmnist-sweep.toml            what it shares with others, and what it changes of that is its ``set``
 """
 
 from __future__ import annotations
@@ -165,11 +166,10 @@ def folder() -> Path:
 
 
 def read(path: Path) -> Experiment:
-    """An experiment from its file."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{path}: cannot be read ({error})"]) from None
+    """An experiment from its file, on the setting that it names, if it does."""
+    raw = _toml(path)
+    if "setting" in raw:
+        raw = _on_setting(raw, path)
     try:
         return Experiment(name=path.stem, **raw)
     except (ValidationError, TypeError) as error:
@@ -179,6 +179,26 @@ def read(path: Path) -> Experiment:
             else [str(error)]
         )
         raise ConfigError([f"{path}: {line}" for line in lines]) from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{path}: cannot be read ({error})"]) from None
+
+
+def _on_setting(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a file says, and what the setting that it names says where it does not; ``set`` changes the base."""
+    name, known = raw.pop("setting"), {file.stem: file for file in (folder() / "settings").glob("*.toml")}
+    if name not in known:
+        raise ConfigError([f"{path}: setting = {name!r}: must be one of {', '.join(sorted(known))}"])
+    if "base" in raw:
+        raise ConfigError([f"{path}: base: must be left out where a setting is named; [set] changes its keys"])
+    whole = _toml(known[name]) | raw
+    for key, value in whole.pop("set", {}).items():
+        assign(whole["base"], key, value)
+    return whole
 
 
 def names() -> list[str]:
