@@ -163,6 +163,12 @@ def test_verdicts_are_said_in_words_and_signs(whole):
     assert "cannot be told" not in whole.text.partition("Title of own")[2].partition("Title of a-sweep")[0]
 
 
+def test_reasons_follow_what_was_found(tmp_path):
+    outcome("told", why="It is\nslow.").save(tmp_path / "told")
+    text = page([tmp_path])
+    assert "<b>Why: </b>It is slow." in text and "<b>Why" not in text.partition("What was found")[0]
+
+
 def test_what_claims_nothing_has_no_verdict(folder):
     text = Page(page([folder / "own"])).text
     assert "cannot be told" not in text and "paper" not in text

@@ -5,6 +5,8 @@ The two products of a client, its scores W xᵀ and its gradient slopeᵀ x, are
 block by block. What is added to what, and in which order, is thus settled here and not by the optimizer: a client's
 numbers depend on nothing that surrounds it. Each multiply-add is llvm.fmuladd, fused where the processor can; no flag
 allows the optimizer to assume away NaN and infinity.
+
+All of it is one file: Numba keeps compiled code by the date of the file that it stands in, and of no other.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from dspodfl.kernels.conv_twin import (
 from dspodfl.kernels.cuts import Shape, cdiv, product_shape, weight_shape
 
 if _triton.found:
-    from dspodfl.kernels import _conv
+    from dspodfl.kernels import _conv, _conv_weights
 
 __all__ = [
     "Gate",
@@ -173,7 +173,7 @@ def weight_gradient(
     where = theta if theta is not None else out
     with on(x):
         tiles = cdiv(columns, shape.k) + (bias is not None)
-        _conv.weight_product[(cdiv(maps, shape.n) * tiles, shape.splits, clients)](
+        _conv_weights.weight_product[(cdiv(maps, shape.n) * tiles, shape.splits, clients)](
             x, slope, where, index, out, partial, *x.stride(), where.stride(0), out.stride(0), weight, bias or 0,
             l2, rows, channels, maps, shape.splits, HEIGHT=height, WIDTH=width,
             INDEXED=index is not None, FLAT=channels if shape.flat else 0, SPLIT=shape.splits > 1, PENALTY=l2 != 0,
@@ -183,7 +183,7 @@ def weight_gradient(
         )  # fmt: skip
         if shape.splits > 1:
             count = count if bias is not None else columns * maps
-            _conv.weight_finish[(cdiv(count, 512), clients)](
+            _conv_weights.weight_finish[(cdiv(count, 512), clients)](
                 partial, where, index, out, where.stride(0), out.stride(0), weight, bias or 0, l2,
                 columns * maps, count, (columns + 1) * maps, shape.splits,
                 INDEXED=index is not None, PENALTY=l2 != 0, BLOCK=512,

@@ -142,7 +142,7 @@ def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
 def _caption(outcome: Outcome) -> str:
     """What is to be seen in the figure."""
     if outcome.kind == "delay_table":
-        told = "median processing (solid) and transmission (pale), stacked; the lines are quartiles of the total"
+        told = "medians of the total and of its parts; a line goes from quartile to quartile of the total"
         return f"Raw delay until target accuracies are reached: {told}."
     if outcome.kind == "accuracy_table":
         return "Accuracy after numbers of iterations: mean and standard deviation over seeds."
