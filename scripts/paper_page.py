@@ -62,7 +62,7 @@ def numbers(outcome: Outcome) -> str:
         head += [f"{part}, printed" for part in parts]
         cells = [
             [*(row[axis] for axis in axes), name, f"{row['target']:g}", f"{row['reached']} of {row['seeds']}",
-             *(_spread(row, part) for part in parts), *(f"{row[f'printed_{part}']:,.0f}" for part in parts)]
+             *(_spread(row, part) for part in parts), *(_printed(row, part) for part in parts)]
             for name, (_, row) in zip(names, table.iterrows(), strict=True)
         ]  # fmt: skip
     else:
@@ -74,8 +74,12 @@ def numbers(outcome: Outcome) -> str:
 def _spread(row: pd.Series, part: str) -> str:
     low, middle, high = (row[f"{part}_{name}"] for name in ("quartile1", "median", "quartile3"))
     if not middle < float("inf"):
-        return "later"
+        return f"> {row[f'{part}_least']:,.0f}"
     return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})" if high < float("inf") else f"{middle:,.0f} (from {low:,.0f})"
+
+
+def _printed(row: pd.Series, part: str) -> str:
+    return f"{row[f'printed_{part}']:,.0f}" if pd.notna(row[f"printed_{part}"]) else "–"
 
 
 _FIFTY = "With 50 clients DSpodFL leads by more than with ten"

@@ -89,7 +89,10 @@ def test_delays_to_a_target_are_quartiles_over_all_runs_with_late_ones_infinitel
     )
     (row,) = readings.to_targets(table, [], [0.5]).to_dict("records")
     assert (row["reached"], row["total_median"], row["total_quartile3"]) == (3, 1.0, None)
-    assert row["total_mean"] is None
+    assert row["total_mean"] is None and row["total_least"] == 1.0
+    (row,) = readings.to_targets(table, [], [0.95]).to_dict("records")
+    assert (row["reached"], row["total_median"], row["total_least"]) == (0, None, 1.0)  # where all runs ended
+    (row,) = readings.to_targets(table, [], [0.5]).to_dict("records")
     assert (row["processing_median"], row["transmission_median"]) == (0.5, 0.5)
 
 
@@ -200,6 +203,24 @@ def test_sooner_compares_median_delays_to_targets():
     how = {"kind": "delay_table", "over": (), "targets": [0.5, 0.95]}
     assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).word == "holds"
     assert judged(Check(kind="sooner", algorithm="dgd"), metrics, **how).word == "does not hold"
+
+
+@pytest.mark.parametrize(("delay", "word"), [(1.0, "cannot be told"), (9.0, "does not hold")])
+def test_runs_that_end_early_are_not_later_than_what_they_were_not_waited_for(delay, word):
+    """DGD gets to 0.5 at delay 5; DSpodFL has not when its runs end, before that or after it."""
+    metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.4], delay=delay), *rows("dgd", 0, [0, 0.9], delay=5.0)])
+    how = {"kind": "delay_table", "over": (), "targets": [0.5]}
+    assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).word == word
+
+
+def test_comparisons_that_are_not_decided_are_named_and_keep_a_claim_from_holding_in_full():
+    metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.6], delay=1.0), *rows("dgd", 0, [0, 0.9], delay=5.0)])
+    how = {"kind": "delay_table", "over": (), "targets": [0.5, 0.8]}
+    found = judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how)
+    assert found.word == "holds in part"
+    assert found.sentence.endswith(
+        "in 1 of 1 comparisons with the others at the targets; runs end too early for one with DGD at 0.8."
+    )
 
 
 def test_the_ratio_tells_which_link_draw_was_printed():

@@ -286,7 +286,8 @@ def cell(row: pd.Series[Any]) -> str:
     """One number of a table, with its spread, how many seeds got there, and the paper's."""
     known = row.dropna()
     if "target" in row:
-        text = f"{known['total_median']:,.0f}" if "total_median" in known else "–"
+        least = f"> {known['total_least']:,.0f}" if "total_least" in known else "–"
+        text = f"{known['total_median']:,.0f}" if "total_median" in known else least
         number = f"\n(paper {known['printed_total']:,.0f})" if "printed_total" in known else ""
     else:
         text = f"{known['accuracy_mean']:.3f} ± {known['accuracy_std']:.3f}" if "accuracy_mean" in known else "–"

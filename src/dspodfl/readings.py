@@ -2,7 +2,8 @@
 
 A run that never gets there is *censored*: it is counted, and left out of nothing silently. Accuracies are means and
 standard deviations (ddof 0) over the seeds that got there; delays are medians and quartiles over all seeds, a run that
-never got there being infinitely late, with the mean beside them where all did.
+never got there being infinitely late, with the mean beside them where all did. What is infinite was not waited for: the
+median then is known to be at least what it is with the end of such a run in its place (``…_least``).
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ def to_targets(metrics: pd.DataFrame, axes: Sequence[str], targets: Sequence[flo
             for name in ("iteration", *DELAYS):
                 found = quantiles([np.nan if first is None else float(first[name]) for first in firsts])
                 row |= {f"{name.removeprefix('delay_')}_{kind}": value for kind, value in found.items()}
+                passed = [run.iloc[-1] if first is None else first for run, first in zip(runs, firsts, strict=True)]
+                row[f"{name.removeprefix('delay_')}_least"] = float(np.median([each[name] for each in passed]))
             out.append(row)
         return out
 

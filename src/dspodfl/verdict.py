@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -231,25 +231,38 @@ def beside(reading: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
 
 
 def _sooner(check: Check, evidence: Evidence) -> Verdict:
-    reading = _symmetric(evidence.reading)
-    table = reading.pivot_table(index="target", columns="algorithm", values="total_median", dropna=False, sort=False)
-    mine = table.get(str(check.algorithm))
-    if mine is None:
+    """Medians of delays, pair by pair. One that lies beyond the end of the runs is known to be at least that late."""
+    found = {(row["algorithm"], row["target"]): row for row in _symmetric(evidence.reading).to_dict("records")}
+    algorithms, targets = (list(dict.fromkeys(key[at] for key in found)) for at in (0, 1))
+    if check.algorithm not in algorithms:
         return _unknown(check, f"{_name(check.algorithm)} was not measured")
-    pairs, won = 0, 0
-    for other in [str(a) for a in table if a != check.algorithm and (not check.than or a in check.than)]:
-        for target in table.index:
-            ours, theirs = mine[target], table[other][target]
-            if np.isfinite(ours) or np.isfinite(theirs):
-                pairs += 1
-                won += bool(np.isfinite(ours) and (not np.isfinite(theirs) or ours < theirs))
-    if not pairs:
-        return _unknown(check, "no target was reached by half of the runs")
+    won, decided, undecided = 0, 0, []
+    for other in [a for a in algorithms if a != check.algorithm and (not check.than or a in check.than)]:
+        for target in targets:
+            ours, theirs = found[check.algorithm, target], found[other, target]
+            if (_known(ours) and _known(theirs)) or _before(ours, theirs) or _before(theirs, ours):
+                decided += 1
+                won += _before(ours, theirs)
+            elif _known(ours) or _known(theirs):
+                undecided.append(f"{_name(other)} at {target:g}")
+    if not decided:
+        return _unknown(check, "no target was reached by half of the runs of two algorithms")
     sentence = (
-        f"The median delay of {_name(check.algorithm)} is the smaller one in {won} of {pairs} comparisons with the "
-        "others at the targets."
+        f"The median delay of {_name(check.algorithm)} is the smaller one in {won} of {decided} comparisons with the "
+        "others at the targets"
     )
-    return Verdict(_by_share(won / pairs), sentence, check.kind)
+    rest = f"; runs end too early for one with {', '.join(undecided)}." if undecided else "."
+    word = _by_share(won / decided)
+    return Verdict("holds in part" if undecided and word == "holds" else word, sentence + rest, check.kind)
+
+
+def _known(row: Mapping[Hashable, Any]) -> bool:
+    return row["total_median"] is not None and bool(np.isfinite(row["total_median"]))
+
+
+def _before(one: Mapping[Hashable, Any], other: Mapping[Hashable, Any]) -> bool:
+    """Whether a median delay is surely the smaller one."""
+    return _known(one) and one["total_median"] < other["total_median" if _known(other) else "total_least"]
 
 
 def _symmetric(reading: pd.DataFrame) -> pd.DataFrame:

@@ -217,7 +217,7 @@ _PARTS: dict[str, tuple[str, Literal["full", "none"]]] = {
 def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
     """Raw delay to target accuracies and its parts, medians over seeds; a line from quartile to quartile of the total.
 
-    What is missing lies beyond the last iteration for half of the seeds; how many got there stands at the right.
+    An arrow is where the runs of half of the seeds had ended without it; how many got there stands at the right.
     """
     algorithms = list(dict.fromkeys(table["algorithm"]))
     others = [a for a in algorithms if a not in COLOURS]
@@ -239,6 +239,8 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                     if row[f"{part}_median"] > 0:
                         size = 7 if part == "total" else 5
                         axis.plot(row[f"{part}_median"], y, marker, color=paint, fillstyle=fill, markersize=size)
+                if not np.isfinite(row["total_median"]) and row.get("total_least", 0) > 0:
+                    axis.plot(row["total_least"], y, ">", color=paint, fillstyle="none", markersize=7)
                 if printed:
                     axis.plot(row["printed_total"], y, "x", color="#333333", markersize=6)
                 if row["reached"] < row["seeds"]:
@@ -255,9 +257,15 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
             Line2D([], [], color="#555555", linestyle="", marker=m, fillstyle=f, label=part)
             for part, (m, f) in _PARTS.items()
         ]
+        if table["total_median"].isna().any():
+            marks.append(
+                Line2D([], [], color="#555555", linestyle="", marker=">", fillstyle="none", label="total, at least")
+            )
         if printed:
             marks.append(Line2D([], [], color="#333333", linestyle="", marker="x", label="total, printed in the paper"))
-        figure.legend(handles=marks, loc="outside upper left", ncols=4, fontsize=8, title=title, alignment="left")
+        figure.legend(
+            handles=marks, loc="outside upper left", ncols=len(marks), fontsize=8, title=title, alignment="left"
+        )
     return figure
 
 

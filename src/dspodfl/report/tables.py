@@ -93,12 +93,14 @@ def _delay_table(outcome: Outcome, records: Iterable[Row]) -> Html:
                 over = f" ({ours / printed:.2f}×)" if _known(printed) and _known(ours) and printed else ""
                 note = el("small", f"paper {_number(printed)}{over}") if _known(printed) else ""
                 quartiles = {name: row[f"{part}_{name}"] for name in ("median", "quartile1", "quartile3")}
-                cells.append(el("td", _delay(quartiles, int(row["seeds"])), note))
+                least = row.get(f"{part}_least")
+                late = f"> {_number(least)}" if not _known(ours) and _known(least) else ""
+                cells.append(el("td", late or _delay(quartiles, int(row["seeds"])), note))
             reached = el("td", f"{_count(row['reached'])}/{_count(row['seeds'])}")
             rows.append(el("tr", el("th", _named(str(row["algorithm"]), algorithms), scope="row"), *cells, reached))
     told = (
         "Raw delay until the accuracy is first reached: median [quartiles] over all seeds, a run that never got there "
-        "being infinitely late."
+        "being infinitely late; > where the runs of half of the seeds had ended without it."
     )
     if any(_is_printed(members) for members in groups.values()):
         told += " Below it, the number printed in the paper, and how many times as much ours is."
