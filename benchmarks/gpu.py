@@ -36,8 +36,10 @@ from dspodfl.schedule import SCHEDULES
 from dspodfl.study import Study, measure, products
 
 _GIB = 2**30
-_BLOCK = 200
+_BLOCK = 400
 """Iterations of networks drawn at once, so that a turn, which is whole blocks, takes a part of a second."""
+_BEFORE = 3
+"""Turns of networks that do not count: by then all but the rarest numbers of active clients have occurred twice."""
 NAMES = ("study", "one", "networks", "sporadic", "million", "clients")
 
 
@@ -208,7 +210,7 @@ def sporadic_networks(
         for draw in range(draws):
             say(f"{model.name}: one DSpodFL iteration, draw {draw + 1} of {draws}")
             run = make_run("dspodfl", graph, data, rates_seed=draw, beta=beta)
-            some = Steady(Stack([run]), problem, start, bench.seconds, every.count, longest=_BLOCK)
+            some = Steady(Stack([run]), problem, start, bench.seconds, every.count, longest=_BLOCK, before=_BEFORE)
             found, full = (statistics.median(times) for times in in_turns([some, every], bench.rounds))
             ours.append(found)
             base.append(full)

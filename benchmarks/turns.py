@@ -53,7 +53,9 @@ class Repeated:
 class Steady:
     """The engine, well on its way: a turn is a whole number of blocks, with their draws, and without looking at models.
 
-    ``count`` is the number of iterations a turn where it is given; else blocks that take about some seconds.
+    ``count`` is the number of iterations a turn where it is given; else blocks that take about some seconds. ``before``
+    is how many turns do not count: kernels are compiled in them, and CUDA graphs captured, one for each number of
+    clients that take a step, when it occurs for the second time.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Steady:
         count: int | None = None,
         rule: Rule = RULES["simultaneous"],
         longest: int | None = None,
+        before: int = 1,
     ) -> None:
         self._longest = longest
         self.device = problem.device
@@ -74,7 +77,8 @@ class Steady:
         self._end = 0.0
         self._way = self._simulate(self.count, self._tick)
         next(self._way)
-        self.turn()  # kernels are compiled and graphs captured
+        for _ in range(before):
+            self.turn()
 
     def turn(self) -> float:
         """Seconds an iteration."""

@@ -143,7 +143,7 @@ def _caption(outcome: Outcome) -> str:
     """What is to be seen in the figure."""
     if outcome.kind == "delay_table":
         told = "medians of the total and of its parts; a line goes from quartile to quartile of the total"
-        return f"Raw delay until target accuracies are reached: {told}."
+        return f"Raw delay until target accuracies are reached: {told}; an arrow is where runs had ended without it."
     if outcome.kind == "accuracy_table":
         return "Accuracy after numbers of iterations: mean and standard deviation over seeds."
     against = outcome.axes[0] if outcome.kind == "sweep" else "delay"
