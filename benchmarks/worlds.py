@@ -24,7 +24,6 @@ SAMPLES = 32
 
 
 @cache
-@cache
 def images(name: str, stand_in: str = "random") -> Dataset:
     """A named dataset; where it is not on this machine, fmnist-mini (``mini``) or random bytes of its shape."""
     try:

@@ -38,7 +38,7 @@ _CLASSES = 5 if _WIDE else 2
 _VECTORS = 4
 """Vectors of a tile of a model, side by side."""
 _FETCH = 5
-"""Cache lines asked for in advance at each step of a product."""
+"""Cache lines asked for in advance at each step of a product, at most."""
 _INNER = 16_000
 """Bytes of the models of a run that are mixed at a time: half of the innermost cache."""
 _SPINS = 2000
@@ -125,11 +125,12 @@ def _ask(builder: Any, address: Any) -> None:
 
 
 def _ask_ahead(builder: Any, ahead: Any, stride: Any, step: Any) -> None:
-    """At this step of a loop, ask for the next few lines from `ahead` on, if there is anything to ask for."""
+    """At this step of a loop, ask for the lines of the next `stride` bytes from `ahead` on; 0 is nothing to ask for."""
     with builder.if_then(builder.icmp_signed("!=", ahead, _LONG(0))):
         address = builder.add(ahead, builder.mul(stride, step))
         for line in range(_FETCH):
-            _ask(builder, builder.add(address, _LONG(LINE * line)))
+            with builder.if_then(builder.icmp_signed("<", _LONG(LINE * line), stride)):
+                _ask(builder, builder.add(address, _LONG(LINE * line)))
 
 
 def _scores(classes: int) -> Callable[..., None]:
@@ -350,11 +351,20 @@ def _slopes(s, labels, targets, batch, factor, loss):
 
 
 @_compile
-def _span(coming, comes, which, spot, wide, steps):
+def _pace(w, classes, row, comes):
+    """Lines to ask for at a step, so that the coming rows are asked for all along, and not faster than they come."""
+    lanes = _VECTOR // w.s.itemsize
+    steps = -(-classes // _CLASSES) * w.rows.shape[2] * (row // lanes // SAMPLES + -(-row // (_VECTORS * lanes)))
+    lines = -(-comes * w.theta.shape[1] * w.s.itemsize // LINE)
+    return min(max(-(-lines // max(steps, 1)), 1), _FETCH)
+
+
+@_compile
+def _span(coming, comes, which, spot, wide, steps, lines):
     """The next stretch of the coming rows to ask for in a loop of so many steps, and where the one after begins."""
     if which == comes or steps == 0:
         return 0, 0, which, spot
-    length = -(-wide // (-(-wide // (steps * _FETCH * LINE))))
+    length = -(-wide // (-(-wide // (steps * lines * LINE))))
     ahead = coming[which] + spot
     spot += length
     if spot >= wide:
@@ -363,7 +373,7 @@ def _span(coming, comes, which, spot, wide, steps):
 
 
 @_compile
-def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot):
+def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot, lines):
     """The new model, tile by tile, of the old one, `count` neighbours and `batch` samples."""
     s = w.s
     size = s.itemsize
@@ -382,7 +392,7 @@ def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot):
             here = c * row + f
             slope = slopes + c * s_row * size
             many = c + _CLASSES <= classes
-            go, by, which, spot = _span(w.coming, comes, which, spot, wide, batch)
+            go, by, which, spot = _span(w.coming, comes, which, spot, wide, batch, lines)
             mixing = (here, row, keep, others, weights, count)
             product = (x_here, x_row, slope, s_row, batch, rest, go, by)
             args = mixing + product
@@ -412,7 +422,7 @@ def _blend(s, out, own, start, stop, keep, others, weights, count):
 
 
 @_compile
-def _minus_slopes(w, own, row, batch, soon, step, comes):
+def _minus_slopes(w, own, row, batch, soon, step, comes, lines):
     """Gather and convert a minibatch, its scores, and minus the slopes of the loss times the step."""
     s = w.s
     classes, s_row = s.shape
@@ -434,7 +444,7 @@ def _minus_slopes(w, own, row, batch, soon, step, comes):
         while c < classes:
             weights = own + c * row * size
             out = _at(s) + (c * s_row + start) * size
-            go, by, which, spot = _span(w.coming, comes, which, spot, wide, row // lanes)
+            go, by, which, spot = _span(w.coming, comes, which, spot, wide, row // lanes, lines)
             if c + _CLASSES <= classes:
                 _scores_of_many(s, x, x_row, weights, row, out, s_row, go, by)
                 c += _CLASSES
@@ -517,6 +527,7 @@ def _client(w, t, n, t_next, n_next, mixed):
                 w.coming[comes] = _at(now) + w.col[e] * wide
                 comes += 1
 
+    lines = _pace(w, classes, row, comes)
     count, keep = _links(w, now, t, n, none)
     base = own
     size, which, spot = none, none, none
@@ -525,14 +536,14 @@ def _client(w, t, n, t_next, n_next, mixed):
         soon = batch[:0]
         if t_next < w.rows.shape[0] and w.step[t_next, n_next] != 0:
             soon = w.rows[t_next, w.batch_of[n_next]]
-        which, spot = _minus_slopes(w, own, row, batch, soon, step, comes)
+        which, spot = _minus_slopes(w, own, row, batch, soon, step, comes, lines)
         size = batch.size
     if count and (mixed or w.far):
         if not mixed:  # whole rows in order: the processor then runs ahead in the memory
             _blend(w.s, out, own, none, columns, keep, _at(w.others), _at(w.weights), count)
         base, keep, count = out, one, 0
     if size or base == own:
-        _renew(w, out, base, classes, row, keep, count, size, comes, which, spot)
+        _renew(w, out, base, classes, row, keep, count, size, comes, which, spot, lines)
 
 
 @_compile
