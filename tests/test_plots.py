@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_hex
 from tests.edge import tiny
 
-from dspodfl import plots, run
+from dspodfl import plots, readings, run
 from dspodfl.judging import COLUMNS
 from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture
 from dspodfl.schedule import SCHEDULES
@@ -270,3 +270,15 @@ def plots_schedule(k, part, rates):
     from dspodfl import Events
 
     return Events(np.ones((len(k), len(part.client)), bool), np.zeros((len(k), len(part.link)), bool))
+
+
+def test_a_delay_that_was_not_waited_for_has_an_arrow_where_runs_ended():
+    table = made_up({("dspodfl", 0): {1.0: 0.1, 9.0: 0.4}, ("dgd", 0): {2.0: 0.1, 30.0: 0.9}})
+    table = table.assign(delay_processing=table["delay_total"] / 2, delay_transmission=table["delay_total"] / 2)
+    reading = readings.to_targets(table, [], [0.5])
+    figure = plots.delays(reading, [])
+    arrows = [line for line in figure.axes[0].lines if line.get_marker() == ">"]
+    assert [tuple(line.get_xydata()[0]) for line in arrows] == [(9.0, 0.0)]
+    assert "total, at least" in [text.get_text() for text in figure.legends[0].get_texts()]
+    both = plots.delays(readings.to_targets(table, [], [0.1]), [])
+    assert "total, at least" not in [text.get_text() for text in both.legends[0].get_texts()]

@@ -164,9 +164,11 @@ def test_verdicts_are_said_in_words_and_signs(whole):
 
 
 def test_reasons_follow_what_was_found(tmp_path):
-    outcome("told", why="It is\nslow.").save(tmp_path / "told")
+    outcome("told", why="It is\nslow: `a < b`.").save(tmp_path / "told")
     text = page([tmp_path])
-    assert "<b>Why: </b>It is slow." in text and "<b>Why" not in text.partition("What was found")[0]
+    assert (
+        "<b>Why: </b>It is slow: <code>a &lt; b</code>." in text and "<b>Why" not in text.partition("What was found")[0]
+    )
 
 
 def test_what_claims_nothing_has_no_verdict(folder):

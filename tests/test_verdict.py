@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from dspodfl import readings, verdict
+from dspodfl.commands import cell
 from dspodfl.experiment import Check, Experiment, Printed, Read
 from dspodfl.judging import COLUMNS
 from dspodfl.outcome import Outcome, read
@@ -273,3 +274,9 @@ def test_an_outcome_is_the_same_after_saving_and_loading(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "metrics.parquet", "table.csv", "figure.png", "figure.svg", "result.json",
     }  # fmt: skip
+
+
+def test_a_table_says_how_late_a_target_is_at_least():
+    metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.4], delay=9.0), *rows("dgd", 0, [0, 0.9], delay=5.0)])
+    ours, theirs = (cell(row) for _, row in readings.to_targets(metrics, [], [0.5]).iterrows())
+    assert ours == "> 9 0/1" and theirs == "5"

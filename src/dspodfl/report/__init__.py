@@ -22,7 +22,7 @@ from dspodfl.errors import DataError
 from dspodfl.journal import JOURNAL
 from dspodfl.outcome import RESULT, Outcome
 from dspodfl.plots import picture
-from dspodfl.report.markup import Html, el, figure, inline, join
+from dspodfl.report.markup import Html, el, figure, inline, join, prose
 from dspodfl.report.tables import summary_table, table, tables, value_text
 from dspodfl.results import Result
 
@@ -123,9 +123,9 @@ def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
     )
     body = join(
         el("h3", "What the paper claims") if outcome.says else "",
-        el("p", " ".join(outcome.says.split()), class_="claim") if outcome.says else "",
+        el("p", prose(outcome.says), class_="claim") if outcome.says else "",
         *(found if outcome.verdicts else ()),
-        el("p", el("b", "Why: "), " ".join(outcome.why.split()), class_="claim") if outcome.why else "",
+        el("p", el("b", "Why: "), prose(outcome.why), class_="claim") if outcome.why else "",
         figure(inline(drawing, number, label), caption, f"figure of {outcome.title}"),
         el("h3", "Numbers"),
         *tables(outcome),

@@ -38,6 +38,12 @@ def join(*parts: str) -> Html:
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
+def prose(text: str) -> Html:
+    """Text in lines of any length as one paragraph's; what stands between `…` is code."""
+    pieces = re.split(r"`([^`]+)`", " ".join(text.split()))
+    return join(*(el("code", piece) if at % 2 else piece for at, piece in enumerate(pieces)))
+
+
 def figure(drawing: Html, caption: str, label: str) -> Html:
     """A drawing that scrolls in its own box, and what is said below it."""
     card = el("div", drawing, class_="card scroll", tabindex="0", role="group", aria_label=label)
