@@ -246,3 +246,20 @@ def test_what_is_known_of_the_full_run_is_said_of_that_one_alone(about, told):
     metrics = pd.DataFrame(columns=COLUMNS)
     found = Outcome.of(experiment, experiment.cells(), metrics, about)
     assert found.why == ("It is so." if told else "")
+
+
+def test_cells_that_were_finished_before_keep_where_they_come_from(tmp_path, monkeypatch):
+    experiment = next(e for e in ALL if e.kind == "sweep")
+    grid = experiment.cells(quick=True, seeds=1, more=toy(experiment))
+    first = Sweep(grid[:1], experiment.axes, tmp_path)
+    list(first)
+    about = first.about()
+    assert about["wall_seconds"] > 0 and about["device"].startswith("cpu")
+    monkeypatch.setattr(sweep, "provenance", lambda device: {"device": "another", "versions": {}, "commit": "abc"})
+    again = Sweep(grid[:1], experiment.axes, tmp_path)
+    list(again)
+    assert again.about() == about
+    more = Sweep(grid[:2], experiment.axes, tmp_path)
+    list(more)
+    assert more.about()["device"] == f"{about['device']}, another"
+    assert more.about()["wall_seconds"] > about["wall_seconds"]

@@ -187,19 +187,18 @@ def _carry_out(
     claim(folder, content, overwrite=overwrite)
     if run.finished and not quiet:
         ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
-    started = time.monotonic()
     try:
         with Interrupt(), meter:
             meter.cells(len(run.finished))
             for _ in run:
                 meter.cells(len(run.finished))
     except (KeyboardInterrupt, OutOfMemoryError) as error:
-        done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {folder}"
+        done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
         ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
         raise typer.Exit(getattr(error, "code", 130)) from None
-    about = run.about() | {"wall_seconds": time.monotonic() - started, "quick": quick}
+    about = run.about() | {"quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about)
     try:
         outcome.save(folder)

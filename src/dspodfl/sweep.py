@@ -7,6 +7,7 @@ their graphs; only so many at a time as take a minute or so, because what is int
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from dspodfl.study import Study, Watch, choose_device, choose_precision, measure
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 """What is run at once takes a minute or so."""
+_ABOUT = "about"
+"""Under this name a cell's table knows where it was computed, and in how many seconds."""
 
 
 @dataclass(eq=False)
@@ -89,6 +92,7 @@ class Sweep:
         owner = [cell for cell, each in batch for _ in each.runs]
         rows: dict[str, list[Row]] = {cell.digest: [] for cell, _ in batch}
         ended: dict[str, int] = dict.fromkeys(rows, 0)
+        since = time.monotonic()
         for found in measure(study, self._device, watch):
             for r, row in zip(found.runs, found.rows, strict=True):
                 rows[owner[r].digest].append(row)
@@ -96,14 +100,17 @@ class Sweep:
                 continue
             for r in found.runs:
                 ended[owner[r].digest] += 1
-            for cell, each in batch:
-                if ended[cell.digest] == len(each.runs):
-                    ended[cell.digest] = 0
-                    self._finish(cell, rows.pop(cell.digest))
-                    yield cell
+            done = [cell for cell, each in batch if ended[cell.digest] == len(each.runs)]
+            seconds = (time.monotonic() - since) / max(1, len(done))
+            for cell in done:
+                ended[cell.digest] = 0
+                self._finish(cell, rows.pop(cell.digest), seconds)
+                yield cell
+            since = time.monotonic() if done else since
 
-    def _finish(self, cell: Cell, rows: list[Row]) -> None:
+    def _finish(self, cell: Cell, rows: list[Row], seconds: float) -> None:
         table = ordered(rows, cell.config.algorithms)
+        table.attrs[_ABOUT] = self._here(cell) | {"wall_seconds": seconds}
         self._found[cell.digest] = table
         if self.store is not None:
             path = self._path(cell)
@@ -124,6 +131,7 @@ class Sweep:
         tables = []
         for cell in self.finished:
             table = self._found[cell.digest].copy()
+            table.attrs = {}
             for place, axis in enumerate(self.axes):
                 table.insert(place, axis, [cell.point[axis]] * len(table))
             tables.append(table)
@@ -131,13 +139,19 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else empty
 
     def about(self) -> dict[str, Any]:
-        """Provenance: device, versions, commit, and what was run."""
-        precision = choose_precision(self.cells[0].config.train.precision, self._device)[0]
-        return provenance(self._device) | {
-            "precision": precision,
+        """Provenance: device, versions, commit and seconds of the cells, whenever they were run; and their number."""
+        known = [table.attrs[_ABOUT] for table in self._found.values() if _ABOUT in table.attrs]
+        here = self._here(self.cells[0])
+        return {key: _joined([about[key] for about in known]) if known else here[key] for key in here} | {
+            "wall_seconds": sum(about["wall_seconds"] for about in known),
             "cells": len(self.cells),
             "finished": len(self.finished),
             "seeds": self.cells[0].config.seeds,
+        }
+
+    def _here(self, cell: Cell) -> dict[str, Any]:
+        return provenance(self._device) | {
+            "precision": choose_precision(cell.config.train.precision, self._device)[0],
         }
 
 
@@ -161,6 +175,12 @@ def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
         write(path, text.encode())
     except OSError as error:
         raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
+
+
+def _joined(told: Sequence[Any]) -> Any:
+    """What all say, or what each of them says, one after the other; of versions, the last ones."""
+    different = [value for n, value in enumerate(told) if value not in told[:n]]
+    return different[-1] if len(different) == 1 or isinstance(different[-1], dict) else ", ".join(map(str, different))
 
 
 def _read(path: Path) -> pd.DataFrame:
