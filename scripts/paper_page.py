@@ -12,12 +12,11 @@ import argparse
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from dspodfl.experiment import named, names
 from dspodfl.outcome import Outcome
-from dspodfl.plots import NAMES, curve, picture
+from dspodfl.plots import NAMES, picture
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- written by scripts/paper_page.py: start -->", "<!-- end -->"
@@ -82,58 +81,6 @@ def _printed(row: pd.Series, part: str) -> str:
     return f"{row[f'printed_{part}']:,.0f}" if pd.notna(row[f"printed_{part}"]) else "–"
 
 
-_FIFTY = "With 50 clients DSpodFL leads by more than with ten"
-_SKEWED = "DSpodFL leads by more where data are not IID"
-PAIRS = (
-    ("fmnist-labels-50", "fmnist-labels-uniform", f"{_FIFTY} (labels a client)"),
-    ("fmnist-radius-50", "fmnist-radius-uniform", f"{_FIFTY} (radius)"),
-    ("fmnist-noniid", "fmnist-iid", f"{_SKEWED} (Fashion-MNIST)"),
-    ("cifar10-noniid", "cifar10-iid", f"{_SKEWED} (CIFAR-10)"),
-)
-"""Claims that two figures decide together: in the first the lead is larger than in the second."""
-
-
-def leads(outcome: Outcome) -> pd.DataFrame:
-    """By how much DSpodFL is ahead of the best of the others, and of them all on average; and times the best.
-
-    At each point of a sweep, or along the raw delays that all algorithms cover.
-    """
-    if outcome.kind == "sweep":
-        table = outcome.reading.pivot_table(index=outcome.axes, columns="algorithm", values="accuracy_mean")
-    else:
-        lines = {}
-        for algorithm, rows in outcome.metrics.groupby("algorithm"):
-            x, mean, _ = curve([run for _, run in rows.groupby("seed")], "delay_total", "accuracy", log=True)
-            lines[algorithm] = x, mean
-        low, high = (end(x[at] for x, _ in lines.values()) for end, at in ((max, 0), (min, -1)))
-        grid = np.geomspace(max(low, 1.0), high, 50)
-        table = pd.DataFrame({algorithm: np.interp(grid, *line) for algorithm, line in lines.items()})
-    ours, others = table["dspodfl"], table.drop(columns="dspodfl")
-    best = others.max(axis=1)
-    return pd.DataFrame({"best": ours - best, "all": ours - others.mean(axis=1), "times": ours / best})
-
-
-def across(found: dict[str, Outcome]) -> str:
-    """What two figures say together; in part where it is so of the best of the others alone, or of all alone."""
-    lines = []
-    for first, second, claim in PAIRS:
-        if first not in found or second not in found:
-            continue
-        one, other = leads(found[first]), leads(found[second])
-        if found[first].kind == "sweep":
-            both = one.index.intersection(other.index)
-            one, other = one.loc[both], other.loc[both]
-        larger = [one[of].mean() > other[of].mean() for of in ("best", "all")]
-        word = "holds" if all(larger) else "holds in part" if any(larger) else "does not hold"
-        spans = " | ".join(f"{one[of].mean():.3f} against {other[of].mean():.3f}" for of in ("best", "all", "times"))
-        lines.append(f"| {claim} | {word} | {spans} |")
-    head = ["Claims that two figures decide together, by the mean lead of DSpodFL in the one and in the other:", ""]
-    head += ["| claim | verdict | over the best baseline | over all baselines on average | as a multiple of the best |"]
-    head += ["|---|---|---|---|---|"]
-    told = "Where data are not IID all accuracies are lower, and so is what lies between them: hence the last column."
-    return "\n".join([*head, *lines, "", told]) + "\n" if lines else ""
-
-
 def natural(text: str) -> list[object]:
     """Figure 2 before Figure 10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
@@ -142,7 +89,7 @@ def natural(text: str) -> list[object]:
 def judged(folder: Path) -> Outcome:
     """What was measured, read and judged as the experiment says today."""
     kept, experiment = Outcome.load(folder), named(folder.name)
-    return Outcome.of(experiment, experiment.cells(), kept.metrics, kept.about)
+    return Outcome.of(experiment, experiment.cells(), kept.metrics, kept.about, folder)
 
 
 def main() -> None:
@@ -163,8 +110,7 @@ def main() -> None:
     rows = [f"| [{o.title}](#{anchor(o)}) | {o.paper} | {o.word} |" for o in found]
     table = "\n".join(["| what | where in the paper | verdict |", "|---|---|---|", *rows])
     left = f"\nNot run: {', '.join(missing)}.\n" if missing else ""
-    together = across({outcome.name: outcome for outcome in found})
-    text = "\n".join([START, "", table, left, together, *(section(o) for o in found), END])
+    text = "\n".join([START, "", table, left, *(section(o) for o in found), END])
     page = ROOT / "docs" / "paper.md"
     whole = page.read_text(encoding="utf-8")
     before, _, rest = whole.partition(START)

@@ -263,3 +263,18 @@ def test_cells_that_were_finished_before_keep_where_they_come_from(tmp_path, mon
     list(more)
     assert more.about()["device"] == f"{about['device']}, another"
     assert more.about()["wall_seconds"] > about["wall_seconds"]
+
+
+def test_what_an_experiment_is_compared_with_is_found_beside_it(tmp_path):
+    found = {}
+    for name, quick in (("fmnist-radius-uniform", True), ("fmnist-radius-50", True), ("fmnist-radius-50", False)):
+        experiment = named(name)
+        grid = experiment.cells(quick=True, seeds=1, more=toy(experiment))
+        run = Sweep(grid, experiment.axes, tmp_path / "cells")
+        list(run)
+        about = run.about() | {"quick": quick}
+        outcome = Outcome.of(experiment, grid, run.metrics(), about, tmp_path / name)
+        outcome.save(tmp_path / name)
+        found[name, quick] = {v.check: v for v in outcome.verdicts}
+    assert "in Figure 3(b)" in found["fmnist-radius-50", True]["lead"].sentence
+    assert found["fmnist-radius-50", False]["lead"].word == "cannot be told"  # that one was quick, this one was not

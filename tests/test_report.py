@@ -289,8 +289,8 @@ def test_a_regression_shows_the_error(folder, tmp_path):
         ({"metrics.journal": ""}, "not finished; dspodfl run --resume"),
         ({"metrics.journal": "", "summary.json": "{}"}, "not finished; dspodfl run --resume"),
         ({"sub/metrics.journal": ""}, "not finished"),
-        ({"result.json": "{"}, "not the folder of a sweep"),
-        ({"result.json": '"text"'}, "not the folder of a sweep"),
+        ({"result.json": "{"}, "metrics.parquet is missing or damaged"),
+        ({"result.json": '"text"'}, "metrics.parquet is missing or damaged"),
         ({"summary.json": "{}"}, "missing or damaged"),
     ],
 )
@@ -310,7 +310,9 @@ def test_another_folder_is_refused_by_name(tmp_path, files, says):
     [
         ("own", "figure.svg", "<svg", "missing or damaged"),
         ("own", "table.csv", "a,b\n1,2\n", "missing or damaged"),
-        ("own", "metrics.parquet", "x", "not the folder of a sweep"),
+        ("own", "metrics.parquet", "x", "metrics.parquet is missing or damaged"),
+        ("own", "result.json", "{}", "result.json is missing or damaged"),
+        ("own", "result.json", "{", "result.json is missing or damaged"),
         ("run", "network.png", None, "has no network.png; draw it with: dspodfl show"),
         ("run", "config.toml", "a = ", "missing or damaged"),
         ("run", "summary.json", '{"study": 1}', "missing or damaged"),

@@ -280,3 +280,29 @@ def test_a_table_says_how_late_a_target_is_at_least():
     metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.4], delay=9.0), *rows("dgd", 0, [0, 0.9], delay=5.0)])
     ours, theirs = (cell(row) for _, row in readings.to_targets(metrics, [], [0.5]).iterrows())
     assert ours == "> 9 0/1" and theirs == "5"
+
+
+@pytest.mark.parametrize(
+    ("dgd", "rg", "word"),
+    [(0.35, 0.35, "holds"), (0.6, 0.6, "does not hold"), (0.6, 0.1, "holds in part"), (0.45, 0.45, "holds in part")],
+)
+def test_a_lead_is_compared_with_that_of_another_experiment(dgd, rg, word):
+    """There DSpodFL is 0.2 ahead of the best other and 0.3 of their mean."""
+    here = swept({"dspodfl": [0.7] * 3, "dgd": [dgd] * 3, "rg": [rg] * 3})
+    there = swept({"dspodfl": [0.7] * 3, "dgd": [0.5] * 3, "rg": [0.3] * 3})
+    made = experiment(kind="sweep", check=[Check(kind="lead", algorithm="dspodfl", beside="there")], at_delay=10.0)
+    (alone,) = judge(Evidence(here, read(made, here), ["x"], made))
+    assert alone.word == "cannot be told" and "There must have been reproduced" in alone.sentence
+    other = Evidence(there, read(made, there), ["x"], made)
+    (found,) = judge(Evidence(here, read(made, here), ["x"], made, {"there": other}))
+    assert found.word == word
+    assert f"{0.7 - max(dgd, rg):.3f} and 0.200 ahead of the best other" in found.sentence
+
+
+def test_what_varies_least_is_steadier_than_the_others():
+    metrics = swept({"dspodfl": [0.5, 0.6, 0.5], "dgd": [0.5, 0.9, 0.5], "rg": [0.5, 0.55, 0.5]})
+    found = judged(Check(kind="steadier", algorithm="dspodfl"), metrics, at_delay=10.0)
+    assert found.word == "holds in part"
+    assert "varies by 0.100 over x, less than 1 of 2 others: RG by 0.050, DGD by 0.400." in found.sentence
+    assert judged(Check(kind="steadier", algorithm="rg"), metrics, at_delay=10.0).word == "holds"
+    assert judged(Check(kind="steadier", algorithm="dgd"), metrics, at_delay=10.0).word == "does not hold"

@@ -123,6 +123,7 @@ def reproduce(
         raise InputError("--seeds", seeds, "an integer of at least 1")
     wanted = experiments.names() if "all" in names else list(dict.fromkeys(names))
     chosen = [experiments.named(name) for name in wanted]
+    chosen.sort(key=lambda e: any(check.beside for check in e.check))  # after what they are compared with
     if quick:  # what has no bundled data is left out, and said
         left = [e.name for e in chosen if e.dataset != "fmnist"]
         chosen = [e for e in chosen if e.dataset == "fmnist"]
@@ -199,7 +200,7 @@ def _carry_out(
         ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
         raise typer.Exit(getattr(error, "code", 130)) from None
     about = run.about() | {"quick": quick}
-    outcome = Outcome.of(experiment, grid, run.metrics(), about)
+    outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)
     try:
         outcome.save(folder)
     except OSError as error:

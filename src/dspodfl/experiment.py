@@ -88,7 +88,9 @@ class Quick(_Table):
 class Check(_Table):
     """What is computed to judge a claim, by `dspodfl.verdict`."""
 
-    kind: Literal["best", "ahead", "rises", "falls", "gap", "flat", "tuned", "within", "sooner", "ratio"]
+    kind: Literal[
+        "best", "ahead", "rises", "falls", "gap", "lead", "flat", "steadier", "tuned", "within", "sooner", "ratio"
+    ]
     algorithm: str | None = None
     among: list[str] = []
     than: list[str] = []
@@ -96,6 +98,8 @@ class Check(_Table):
     axis: Literal["raw", "normalized"] = "raw"
     within: float = 0.05
     at: list[float] = []
+    beside: str = ""
+    """The experiment that this one is compared with."""
 
 
 class Printed(_Table):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
 from dspodfl import readings, verdict
 from dspodfl.config import dumps
 from dspodfl.errors import DataError
-from dspodfl.experiment import Experiment
+from dspodfl.experiment import Experiment, named
 from dspodfl.grid import Cell
 from dspodfl.results import parquet, write
 from dspodfl.verdict import Evidence, Verdict
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULT = "result.json"
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -44,10 +45,17 @@ class Outcome:
     """Why not all that is claimed was found, where somebody has looked into it."""
 
     @staticmethod
-    def of(experiment: Experiment, cells: Sequence[Cell], metrics: pd.DataFrame, about: Mapping[str, Any]) -> Outcome:
-        """Read and judged as an experiment says."""
+    def of(
+        experiment: Experiment,
+        cells: Sequence[Cell],
+        metrics: pd.DataFrame,
+        about: Mapping[str, Any],
+        folder: Path | None = None,
+    ) -> Outcome:
+        """Read and judged as an experiment says; what it is compared with is looked for beside its folder."""
         reading = read(experiment, metrics)
-        evidence = Evidence(metrics, reading, experiment.axes, experiment)
+        others = _others(experiment, folder, about)
+        evidence = Evidence(metrics, reading, experiment.axes, experiment, others)
         full = not about.get("quick") and about.get("seeds") == experiment.seeds
         return Outcome(
             experiment.name,
@@ -112,14 +120,37 @@ class Outcome:
     @staticmethod
     def load(folder: Path) -> Outcome:
         """From the folder that it was written to."""
-        try:
-            record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        if not (folder / RESULT).is_file():
+            raise DataError(f"{folder}: not the folder of a sweep or a reproduction (it has no {RESULT})")
+        metrics = _loaded(folder, "metrics.parquet", pd.read_parquet)
+        reading = _loaded(folder, "table.csv", _csv)
+
+        def whole(path: Path) -> Outcome:
+            record = json.loads(path.read_text(encoding="utf-8"))
             record.pop("verdict")
             verdicts = [Verdict(**v) for v in record.pop("verdicts")]
-            metrics, reading = pd.read_parquet(folder / "metrics.parquet"), _csv(folder / "table.csv")
             return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{folder}: not the folder of a sweep or a reproduction ({error})") from error
+
+        return _loaded(folder, RESULT, whole)
+
+
+def _loaded(folder: Path, name: str, load: Callable[[Path], T]) -> T:
+    try:
+        return load(folder / name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{folder}: {name} is missing or damaged ({type(error).__name__}: {error})") from error
+
+
+def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:
+    """The experiments that one is compared with, as far as they have been run in the same way."""
+    found = {}
+    for name in {check.beside for check in experiment.check if check.beside and folder is not None}:
+        assert folder is not None
+        if (folder.parent / name / RESULT).is_file():
+            other = Outcome.load(folder.parent / name)
+            if all(other.about.get(key) == about.get(key) for key in ("quick", "seeds")):
+                found[name] = Evidence(other.metrics, other.reading, other.axes, named(name))
+    return found
 
 
 def _csv(path: Path) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +40,8 @@ class Evidence:
     reading: pd.DataFrame
     axes: Sequence[str]
     experiment: Experiment
+    others: Mapping[str, Evidence] = field(default_factory=dict)
+    """Of experiments that this one is compared with, by name."""
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -161,6 +163,65 @@ def _gap(check: Check, evidence: Evidence) -> Verdict:
         f"{margin.iloc[-1]:+.3f} with {' and '.join(evidence.axes)} (rank correlation {rank:+.2f})."
     )
     return Verdict(word, sentence, check.kind)
+
+
+def _lead(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm is further ahead than in another experiment: of the best of the others, and of them all."""
+    other = evidence.others.get(check.beside)
+    if other is None:
+        return _unknown(check, f"{check.beside} must have been reproduced in the same folder, and in the same way")
+    ours, theirs = (_leads(str(check.algorithm), found) for found in (evidence, other))
+    if evidence.experiment.kind == "sweep":
+        both = ours.index.intersection(theirs.index)
+        ours, theirs = ours.loc[both], theirs.loc[both]
+    here, there = ours.mean(), theirs.mean()
+    larger = [here[of] > there[of] for of in ("best", "all")]
+    best, all_, times = (f"{here[of]:.3f} and {there[of]:.3f}" for of in ("best", "all", "times"))
+    sentence = (
+        f"Here and in {other.experiment.paper}, {_name(check.algorithm)} is on average {best} ahead of the best other, "
+        f"and {all_} ahead of the mean of the others; it has {times} times the accuracy of the best other."
+    )
+    word: Word = "holds" if all(larger) else "holds in part" if any(larger) else "does not hold"
+    return Verdict(word, sentence, check.kind)
+
+
+def _leads(algorithm: str, evidence: Evidence) -> pd.DataFrame:
+    """By how much an algorithm is ahead, at each point of a sweep, or along the raw delays that all cover."""
+    if evidence.experiment.kind == "sweep":
+        table = _pivot(evidence, "accuracy_mean")
+    else:
+        lines = {}
+        for name, rows in evidence.metrics.groupby("algorithm"):
+            x, mean, _ = curve([run for _, run in rows.groupby("seed")], "delay_total", "accuracy", log=True)
+            lines[name] = x, mean
+        low, high = (end(x[at] for x, _ in lines.values()) for end, at in ((max, 0), (min, -1)))
+        grid = np.geomspace(max(low, 1.0), high, 50)
+        table = pd.DataFrame({name: np.interp(grid, *line) for name, line in lines.items()})
+    ours, others = table[algorithm], table.drop(columns=algorithm)
+    best = others.max(axis=1)
+    return pd.DataFrame({"best": ours - best, "all": ours - others.mean(axis=1), "times": ours / best})
+
+
+def _steadier(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm varies less over the points than the others do."""
+    table = _pivot(evidence, _accuracy(check)).dropna()
+    spread = table.max() - table.min()
+    others = spread.drop(str(check.algorithm), errors="ignore")
+    if check.algorithm not in spread or len(table) < 2 or not len(others):
+        return _unknown(
+            check, f"{_name(check.algorithm)} and another algorithm must have been read at two points at least"
+        )
+    own = float(spread[str(check.algorithm)])
+    less = others > own
+    told = ", ".join(f"{_name(str(name))} by {value:.3f}" for name, value in others.sort_values().items())
+    sentence = (
+        f"{_name(check.algorithm)} varies by {own:.3f} over {' and '.join(evidence.axes)}, less than {int(less.sum())} "
+        f"of {len(less)} others: {told}."
+    )
+    share = float(less.mean())
+    return Verdict(
+        "holds" if share == 1 else "holds in part" if share >= SOME else "does not hold", sentence, check.kind
+    )
 
 
 def _tuned(check: Check, evidence: Evidence) -> Verdict:
@@ -298,7 +359,9 @@ _CHECKS: dict[str, Callable[[Check, Evidence], Verdict]] = {
     "rises": _trend,
     "falls": _trend,
     "gap": _gap,
+    "lead": _lead,
     "flat": _flat,
+    "steadier": _steadier,
     "tuned": _tuned,
     "within": _within,
     "sooner": _sooner,
