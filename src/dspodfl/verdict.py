@@ -174,6 +174,8 @@ def _lead(check: Check, evidence: Evidence) -> Verdict:
     if evidence.experiment.kind == "sweep":
         both = ours.index.intersection(theirs.index)
         ours, theirs = ours.loc[both], theirs.loc[both]
+    if not len(ours) or not len(theirs):
+        return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been read, here and there")
     here, there = ours.mean(), theirs.mean()
     larger = [here[of] > there[of] for of in ("best", "all")]
     best, all_, times = (f"{here[of]:.3f} and {there[of]:.3f}" for of in ("best", "all", "times"))
@@ -193,10 +195,13 @@ def _leads(algorithm: str, evidence: Evidence) -> pd.DataFrame:
         lines = {}
         for name, rows in evidence.metrics.groupby("algorithm"):
             x, mean, _ = curve([run for _, run in rows.groupby("seed")], "delay_total", "accuracy", log=True)
-            lines[name] = x, mean
-        low, high = (end(x[at] for x, _ in lines.values()) for end, at in ((max, 0), (min, -1)))
-        grid = np.geomspace(max(low, 1.0), high, 50)
+            if len(x):
+                lines[name] = x, mean
+        low, high = (end((x[at] for x, _ in lines.values()), default=1.0) for end, at in ((max, 0), (min, -1)))
+        grid = np.geomspace(max(low, 1.0), high, 50) if low < high else np.empty(0)
         table = pd.DataFrame({name: np.interp(grid, *line) for name, line in lines.items()})
+    if algorithm not in table or table.shape[1] < 2:
+        return pd.DataFrame(columns=["best", "all", "times"])
     ours, others = table[algorithm], table.drop(columns=algorithm)
     best = others.max(axis=1)
     return pd.DataFrame({"best": ours - best, "all": ours - others.mean(axis=1), "times": ours / best})
