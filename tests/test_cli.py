@@ -596,3 +596,20 @@ def test_a_result_that_cannot_be_written_at_the_end_leaves_what_was_measured(dsp
     assert answer.code == 2
     assert answer.err == "error: out: the result could not be written ([Errno 28] No space left on device)\n"
     assert Result.load(dspodfl.folder / "out").metrics["iteration"].max() == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("run --seeds abc", "error: --seeds = 'abc': must be an integer"),
+        ("sweep x.toml --over a=1 --at-delay x", "error: --at-delay = 'x': must be a number"),
+        ("run --bogus", "error: no such option"),
+        ("sweep x.toml", "error: missing option '--over'; see "),
+        ("nosuch", "error: no such command 'nosuch'"),
+    ],
+)
+def test_a_command_line_that_cannot_be_understood_is_refused_in_one_line(words, says):
+    command = [sys.executable, "-m", "dspodfl", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith(says) and done.stderr.count("\n") == 1

@@ -16,6 +16,7 @@ from dspodfl._version import __version__
 from dspodfl.commands import register
 from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
 from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
+from dspodfl.options import WRONG, plainly, whole
 from dspodfl.running import Asked, carry_out, importable, on_ranks
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(
     algorithms: Annotated[
         str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=int)] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>.")
@@ -73,12 +74,12 @@ def run(
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=int),
+        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=whole),
     ] = None,
     max_restarts: Annotated[
         int,
         typer.Option(
-            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=int
+            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=whole
         ),
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
@@ -165,7 +166,14 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
     try:
-        app()
+        code = app(standalone_mode=False)
+        _end(code if isinstance(code, int) else 0)
+    except WRONG as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+        else:
+            ERR.print(Text(f"error: {plainly(error)}"), soft_wrap=True)
+        _end(2)
     except SystemExit as ending:
         _end(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
     except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
@@ -174,7 +182,7 @@ def main() -> None:
     except LostRankError as error:
         _say(error)
         _end(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _end(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ from rich.text import Text
 from dspodfl.display import ERR, OUT
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
 from dspodfl.interrupt import Interrupt
+from dspodfl.options import number, whole
 from dspodfl.running import importable
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def sweep(
         typer.Option("--over", metavar="KEY=V,V", help="What is varied: table.key=value,value. Repeatable."),
     ],
     at_delay: Annotated[
-        float | None, typer.Option(help="Read accuracies at this raw total delay; default: at the end.", parser=float)
+        float | None, typer.Option(help="Read accuracies at this raw total delay; default: at the end.", parser=number)
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study. Repeatable.")
@@ -52,7 +53,7 @@ def sweep(
     algorithms: Annotated[
         str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=int)] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
     device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; default runs/<name>-sweep-<hash>.")
@@ -97,7 +98,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Experiments by name, or all.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="Show the experiments there are.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", help="How many seeds; default: each its own.", parser=int)
+        int | None, typer.Option(metavar="N", help="How many seeds; default: each its own.", parser=whole)
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds and points, on the bundled sample of Fashion-MNIST.")
@@ -134,9 +135,9 @@ def reproduce(
         if left and not quiet:
             ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
     started = time.monotonic()
-    for number, experiment in enumerate(chosen, 1):
+    for place, experiment in enumerate(chosen, 1):
         if not quiet:
-            ERR.print(Text(f"[{number}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
+            ERR.print(Text(f"[{place}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
         grid = experiment.cells(quick=quick, seeds=seeds)
         outcome = _carry_out(experiment, grid, out / experiment.name, out / "cells", device, overwrite, quiet, quick)
         if not quiet:

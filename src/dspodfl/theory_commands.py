@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dspodfl.display import OUT
 from dspodfl.errors import DataError
+from dspodfl.options import number, whole
 from dspodfl.running import importable
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study. Repeatable.")
 ]
 Algorithms = Annotated[str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")]
-Seeds = Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=int)]
+Seeds = Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)]
 Epsilon = Annotated[
     float | None,
     typer.Option(
         metavar="E",
         help="Count iterations to this error; default: twice the gap, or 1% of the initial error.",
-        parser=float,
+        parser=number,
     ),
 ]
 Reach = Annotated[
@@ -52,13 +53,13 @@ Reach = Annotated[
     typer.Option(
         metavar="R",
         help="Linear regression: σ is its maximum over ‖θ − θ*‖ ≤ R; default: the initial distance.",
-        parser=float,
+        parser=number,
     ),
 ]
 Points = Annotated[
     int,
     typer.Option(
-        metavar="N", help="Other models: points of the trajectory that constants are measured on.", parser=int
+        metavar="N", help="Other models: points of the trajectory that constants are measured on.", parser=whole
     ),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write tables, numbers and pictures there.")]
