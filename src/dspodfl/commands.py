@@ -112,6 +112,7 @@ def reproduce(
 ) -> None:
     """Run figures and tables of the paper, and judge its claims by them; go on where it was interrupted."""
     from dspodfl import experiment as experiments
+    from dspodfl.study import choose_device
 
     if list_them or not names:
         for name in experiments.names():
@@ -122,6 +123,7 @@ def reproduce(
         return
     if seeds is not None and seeds < 1:
         raise InputError("--seeds", seeds, "an integer of at least 1")
+    choose_device(device)
     wanted = experiments.names() if "all" in names else list(dict.fromkeys(names))
     chosen = [experiments.named(name) for name in wanted]
     chosen.sort(key=lambda e: any(check.beside for check in e.check))  # after what they are compared with

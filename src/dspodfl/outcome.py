@@ -105,7 +105,7 @@ class Outcome:
             "paper": self.paper,
             "says": self.says,
             "why": self.why,
-            "verdict": self.word,
+            "verdict": self.word if self.verdicts else None,
             "verdicts": [asdict(v) for v in self.verdicts],
             "about": self.about,
             "config": self.config,
