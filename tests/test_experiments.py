@@ -279,3 +279,6 @@ def test_what_an_experiment_is_compared_with_is_found_beside_it(tmp_path):
     # too few iterations to be read at the delay: but it was looked at
     assert "must have been read, here and there" in found["fmnist-radius-50", True]["lead"].sentence
     assert "must have been reproduced" in found["fmnist-radius-50", False]["lead"].sentence  # that one was quick
+    (tmp_path / "fmnist-radius-uniform" / "result.json").write_text("{")
+    damaged = Outcome.of(experiment, grid, run.metrics(), run.about() | {"quick": True}, tmp_path / name)
+    assert "must have been reproduced" in {v.check: v for v in damaged.verdicts}["lead"].sentence  # and nothing is lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -142,11 +143,10 @@ def _loaded(folder: Path, name: str, load: Callable[[Path], T]) -> T:
 
 
 def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:
-    """The experiments that one is compared with, as far as they have been run in the same way."""
+    """The experiments that one is compared with, as far as they are there, whole, and were run in the same way."""
     found = {}
-    for name in {check.beside for check in experiment.check if check.beside and folder is not None}:
-        assert folder is not None
-        if (folder.parent / name / RESULT).is_file():
+    for name in {check.beside for check in experiment.check if check.beside} if folder is not None else ():
+        with suppress(DataError):
             other = Outcome.load(folder.parent / name)
             if all(other.about.get(key) == about.get(key) for key in ("quick", "seeds")):
                 found[name] = Evidence(other.metrics, other.reading, other.axes, named(name))

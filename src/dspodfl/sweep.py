@@ -142,7 +142,7 @@ class Sweep:
         """Provenance: device, versions, commit and seconds of the cells, whenever they were run; and their number."""
         known = [table.attrs[_ABOUT] for table in self._found.values() if _ABOUT in table.attrs]
         here = self._here(self.cells[0])
-        return {key: _joined([about[key] for about in known]) if known else here[key] for key in here} | {
+        return {key: _joined([about[key] for about in known if key in about] or [own]) for key, own in here.items()} | {
             "wall_seconds": sum(about["wall_seconds"] for about in known),
             "cells": len(self.cells),
             "finished": len(self.finished),
