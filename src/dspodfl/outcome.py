@@ -144,8 +144,10 @@ def _loaded(folder: Path, name: str, load: Callable[[Path], T]) -> T:
 
 def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:
     """The experiments that one is compared with, as far as they are there, whole, and were run in the same way."""
-    found = {}
-    for name in {check.beside for check in experiment.check if check.beside} if folder is not None else ():
+    found: dict[str, Evidence] = {}
+    if folder is None:
+        return found
+    for name in {check.beside for check in experiment.check if check.beside}:
         with suppress(DataError):
             other = Outcome.load(folder.parent / name)
             if all(other.about.get(key) == about.get(key) for key in ("quick", "seeds")):
