@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULT = "result.json"
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(eq=False)
@@ -135,7 +135,7 @@ class Outcome:
         return _loaded(folder, RESULT, whole)
 
 
-def _loaded(folder: Path, name: str, load: Callable[[Path], T]) -> T:
+def _loaded(folder: Path, name: str, load: Callable[[Path], _T]) -> _T:
     try:
         return load(folder / name)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

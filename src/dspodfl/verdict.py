@@ -63,8 +63,8 @@ def _name(algorithm: str | None) -> str:
     return NAMES.get(str(algorithm), str(algorithm))
 
 
-def _by_share(share: float) -> Word:
-    return "holds" if share >= MOST else "holds in part" if share >= SOME else "does not hold"
+def _by_share(share: float, most: float = MOST) -> Word:
+    return "holds" if share >= most else "holds in part" if share >= SOME else "does not hold"
 
 
 def _unknown(check: Check, why: str) -> Verdict:
@@ -103,11 +103,7 @@ def _point(point: Any) -> str:
 
 def _ahead(check: Check, evidence: Evidence) -> Verdict:
     x = "delay_total_normalized" if check.axis == "normalized" else "delay_total"
-    curves = {}
-    for algorithm, rows in evidence.metrics.groupby("algorithm", sort=False):
-        grid, mean, _ = curve([run for _, run in rows.groupby([*evidence.axes, "seed"])], x, "accuracy", log=True)
-        if len(grid):
-            curves[str(algorithm)] = (grid, mean)
+    curves = _curves(evidence, x)
     chosen = [a for a in check.among or curves if a in curves]
     if check.algorithm not in chosen or len(chosen) < 2:
         return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been measured")
@@ -125,6 +121,16 @@ def _ahead(check: Check, evidence: Evidence) -> Verdict:
         f"{start:,.0f} to {end:,.0f} (on a logarithmic scale) that all algorithms cover."
     )
     return Verdict(_by_share(share), sentence, check.kind)
+
+
+def _curves(evidence: Evidence, x: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Mean accuracy along a delay: algorithm -> (delays, accuracies); without those that have none."""
+    found = {}
+    for algorithm, rows in evidence.metrics.groupby("algorithm", sort=False):
+        grid, mean, _ = curve([run for _, run in rows.groupby([*evidence.axes, "seed"])], x, "accuracy", log=True)
+        if len(grid):
+            found[str(algorithm)] = (grid, mean)
+    return found
 
 
 def _rank(line: pd.Series) -> float:
@@ -192,11 +198,7 @@ def _leads(algorithm: str, evidence: Evidence) -> pd.DataFrame:
     if evidence.experiment.kind == "sweep":
         table = _pivot(evidence, "accuracy_mean")
     else:
-        lines = {}
-        for name, rows in evidence.metrics.groupby("algorithm"):
-            x, mean, _ = curve([run for _, run in rows.groupby("seed")], "delay_total", "accuracy", log=True)
-            if len(x):
-                lines[name] = x, mean
+        lines = _curves(evidence, "delay_total")
         low, high = (end((x[at] for x, _ in lines.values()), default=1.0) for end, at in ((max, 0), (min, -1)))
         grid = np.geomspace(max(low, 1.0), high, 50) if low < high else np.empty(0)
         table = pd.DataFrame({name: np.interp(grid, *line) for name, line in lines.items()})
@@ -223,10 +225,7 @@ def _steadier(check: Check, evidence: Evidence) -> Verdict:
         f"{_name(check.algorithm)} varies by {own:.3f} over {' and '.join(evidence.axes)}, less than {int(less.sum())} "
         f"of {len(less)} others: {told}."
     )
-    share = float(less.mean())
-    return Verdict(
-        "holds" if share == 1 else "holds in part" if share >= SOME else "does not hold", sentence, check.kind
-    )
+    return Verdict(_by_share(float(less.mean()), most=1), sentence, check.kind)
 
 
 def _tuned(check: Check, evidence: Evidence) -> Verdict:
@@ -281,10 +280,7 @@ def _within(check: Check, evidence: Evidence) -> Verdict:
         f"{int(met.sum())} of {len(known)} printed accuracies are met within {CLOSE} or one standard deviation; "
         f"{'not' if few else 'the furthest is'} {', '.join(numbers)}."
     )
-    share = float(met.mean())
-    return Verdict(
-        "holds" if share == 1 else "holds in part" if share >= SOME else "does not hold", sentence, check.kind
-    )
+    return Verdict(_by_share(float(met.mean()), most=1), sentence, check.kind)
 
 
 def beside(reading: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
