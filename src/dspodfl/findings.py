@@ -14,7 +14,7 @@ from dspodfl.checkpoint import Checkpoint
 from dspodfl.errors import InputError
 from dspodfl.judging import Row
 from dspodfl.recorder import Recorder
-from dspodfl.results import Key, progress, typed
+from dspodfl.results import Key, typed
 from dspodfl.scale import Division
 from dspodfl.schedule import Events
 from dspodfl.study import Measurement, Start, Study
@@ -53,6 +53,9 @@ class Findings:
         self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
         self.last: Measurement | None = None
+        self.over = False
+        """Whether the wave that advances is over, on all ranks."""
+        self._rows_seen, self._latest = 0, dict[int, Row]()  # run -> its last row
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
         if start is not None:
@@ -66,20 +69,44 @@ class Findings:
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
         if record:
             for wave in start.plan.done:
-                self.recorder.redraw(self._study.runs, wave, self._study.iterations)
+                self.recorder.redraw(self._study.runs, wave, max(self.ended[r] for r in wave))
             for wave in start.plan.left[:1]:
                 self.recorder.redraw(self._study.runs, wave, start.iteration)
+
+    @property
+    def latest(self) -> dict[int, Row]:
+        """The last row of each run that has been evaluated, by its number."""
+        place = {name: r for r, name in enumerate(self.names)}
+        for row in self.known.rows[self._rows_seen :]:
+            r = place[str(row["algorithm"]), int(str(row["seed"]))]
+            if r not in self._latest or int(str(row["iteration"])) >= int(str(self._latest[r]["iteration"])):
+                self._latest[r] = row
+        self._rows_seen = len(self.known.rows)
+        return self._latest
+
+    @property
+    def ended(self) -> dict[int, int]:
+        """Run -> the iteration that it ended at, of those that are over."""
+        latest = self.latest
+        return {r: int(str(row["iteration"])) for r, row in latest.items() if self._study.ended_by(r, row)}
+
+    @property
+    def done(self) -> int:
+        """Iterations of the waves that are finished, one after the other."""
+        waves = self._start.plan.done if self._start else ()
+        return sum(max((self.ended.get(r, 0) for r in wave), default=0) for wave in waves)
+
+    @property
+    def furthest(self) -> int:
+        """The largest number of iterations that any run has taken, at least 1."""
+        return max([1, self.iteration, *self.ended.values()])
 
     def position(self) -> Start | None:
         """Where the study is taken up again; None where it begins."""
         if self._start is None:
             return None
-        place = {name: r for r, name in enumerate(self.names)}
-        reached: dict[int, int] = {}
-        for row in self.known.rows:
-            r = place[str(row["algorithm"]), int(str(row["seed"]))]
-            reached[r] = max(reached.get(r, -1), int(str(row["iteration"])))
-        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached)
+        reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
+        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached, self.ended)
 
     def advance(self, iteration: int, runs: int, seconds: float) -> None:
         """So many runs have come to an iteration here."""
@@ -91,11 +118,14 @@ class Findings:
         self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
         self.last, self.seconds = found, seconds
 
-    def meet(self) -> list[Row]:
-        """Put together what the ranks have measured since they last met; all call it. Gives the rows."""
+    def meet(self, over: bool) -> list[Row]:
+        """Put together what the ranks have measured since they last met; all call it. Gives the rows.
+
+        ``over`` says whether every run of the wave is over, on all ranks.
+        """
         found, news, team = self.last, self._news, self._division.team
-        self._news = Harvest()
-        if found and found.iteration == self._study.iterations and len(found.plan.left[0]) < len(self._study.runs):
+        self._news, self.over = Harvest(), over
+        if found and over and len(found.plan.left[0]) < len(self._study.runs):
             # The models of the next wave will take the place of these.
             news.finished = {r: found.models(r).cpu() for r in found.wave}
         if self._division.kind == "runs":
@@ -114,7 +144,7 @@ class Findings:
     @property
     def complete(self) -> bool:
         """Whether every run has been measured after its last iteration."""
-        return bool(self.known.rows) and progress(self.known.rows, self.names) == self._study.iterations
+        return len(self.ended) == len(self.names)
 
     @property
     def effort(self) -> dict[str, Any]:
@@ -123,12 +153,16 @@ class Findings:
 
     def report(self) -> dict[str, Any]:
         """What summary.json says of it."""
-        iterations, done = self._study.iterations, progress(self.known.rows, self.names)
+        ended, latest = self.ended, self.latest
+        going = [
+            int(str(latest[r]["iteration"])) if r in latest else 0 for r in range(len(self.names)) if r not in ended
+        ]
         return {
-            "iterations": iterations,
-            "iterations_done": done,
-            "complete": done == iterations,
-            "interrupted_at": None if done == iterations else self.iteration,
+            "iterations": self._study.iterations if going else max(ended.values()),
+            "iterations_done": min(going) if going else max(ended.values()),
+            "complete": not going,
+            "interrupted_at": self.iteration if going else None,
+            "ended": len(ended),
             "runs": len(self._study.runs),
             "parameters": self._study.model.parameters,
             "wall_seconds": self.seconds,
@@ -140,7 +174,7 @@ class Findings:
         found = self.last
         if found is None:
             raise InputError("checkpoint", "nothing", "made after at least one evaluation")
-        ended = found.iteration == self._study.iterations
+        ended = self.over
         return Checkpoint(
             found.plan.finished() if ended else found.plan,
             0 if ended else found.iteration,
@@ -168,6 +202,6 @@ class Findings:
         """What fired, of the runs that are recorded, and the links it fired on."""
         out = {}
         for r in self.recorder.runs:
-            done = self._study.iterations if r in self.known.finished else self.iteration
+            done = self.ended.get(r, self.iteration)
             out[self.names[r]] = self.recorder.events(r, done), self._study.runs[r].rates.graph.edges
         return out

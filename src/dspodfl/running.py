@@ -155,7 +155,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
     settle = _new if asked.resume is None else _unfinished
     settled, keeper, before = agreed(team, lambda: settle(asked, options, ends, first))
     team.patience(settled.scale.timeout)
-    meter = Meter(settled.train.iterations, show)
+    meter = Meter(settled.train.iterations or 0, show)
     simulation = Simulation(
         settled,
         device=device,

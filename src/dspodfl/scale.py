@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dspodfl.engine import Alone, Run, Shard, Split, Stack, Team
 from dspodfl.engine.shard import crossings
@@ -64,6 +65,21 @@ class Division:
             return None
         shard = Shard.of(stack, [self.owners[r] for r in wave], self.team.rank, self.team.ranks)
         return Split(shard, self.team)
+
+    def assembled(self, values: Tensor, run: int) -> Tensor:
+        """What all ranks hold of the clients of a run, in their order; where clients are split, all call it together.
+
+        Shapes: (clients of the run held here, ...) -> (clients of the run, ...).
+        """
+        if self.kind != "clients":
+            return values
+        owner = self.owners[run]
+        owned = [np.flatnonzero(owner == rank) for rank in range(self.team.ranks)]
+        parts = self.team.collect(values, [len(numbers) for numbers in owned])
+        out = values.new_empty((len(owner), *values.shape[1:]))
+        for numbers, part in zip(owned, parts, strict=True):
+            out[torch.from_numpy(numbers).to(out.device)] = part
+        return out
 
     def owned(self, run: int) -> np.ndarray:
         """The clients of a run that are held here."""
@@ -126,13 +142,15 @@ class Pace:
     def __init__(self, team: Team, every: int, iterations: int, ahead: Callable[[int], int] | None) -> None:
         self._team, self._every, self._iterations, self._ahead = team, every, iterations, ahead
         self._next, self._before = 0, 0
+        self.over = False
+        """Whether every run of the wave is over, on all ranks, as of the last meeting."""
 
     def reach(self, iteration: int) -> int:
         """How far to go from an iteration: to the next meeting."""
         if iteration >= self._next or iteration < self._before:  # we have met, or a new wave begins
             wanted = self._team.share(self._ahead(iteration) if self._ahead else self._iterations)
             regular = iteration - iteration % self._every + self._every
-            self._next = min(max(iteration + 1, wanted), regular, self._iterations)
+            self._next = max(iteration + 1, min(wanted, regular, self._iterations))
         self._before = iteration
         return self._next
 

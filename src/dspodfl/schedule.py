@@ -141,9 +141,14 @@ class Replay:
     events: Events
     edges: np.ndarray
 
+    @property
+    def recorded(self) -> int:
+        """The number of iterations that were recorded."""
+        return len(self.events.v)
+
     def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
         """The recorded events at k; a record that is too short or of another graph is an error."""
-        recorded = len(self.events.v)
+        recorded = self.recorded
         if rates.graph.n != self.events.v.shape[1] or not np.array_equal(rates.graph.edges, self.edges):
             raise InputError(
                 "replay",

@@ -35,6 +35,9 @@ from dspodfl.schedule import SCHEDULES, Schedule
 from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
 
+_MEET = 1000
+"""Iterations between two meetings of ranks, at most, where runs are not evaluated at multiples of a number."""
+
 
 @dataclass(frozen=True, eq=False)
 class Update:
@@ -146,7 +149,7 @@ class Simulation:
         findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
         began, keeper, before = time.perf_counter() - findings.seconds, self._keeper, 0
         if self._start is not None:
-            self.plan, before = self._start.plan, len(self._start.plan.done) * self.study.iterations
+            self.plan, before = self._start.plan, findings.done
 
         def seconds() -> float:
             return time.perf_counter() - began
@@ -167,21 +170,24 @@ class Simulation:
 
         block = findings.recorder.add if self._record else Watch.block
         ahead = reach if keeper else None
-        pace = Pace(self.team, self.study.every, self.study.iterations, ahead)
+        pace = Pace(self.team, self.study.every or _MEET, self.study.iterations, ahead)
         alone = self.team.ranks == 1
-        watch = Watch(tick, block, planned, ahead if alone else pace.reach)
+        apart = self.division.kind == "runs"
+        waits = (lambda: apart and not pace.over) if not alone else Watch.waits
+        watch = Watch(tick, block, planned, ahead if alone else pace.reach, waits)
         self._note(findings.known.rows)
         for found in measure(self.study, self.device, watch, findings.position(), self.division):
             last = findings.last
             if last is not None and last.wave != found.wave:
-                before += self.study.iterations if last.iteration == self.study.iterations else 0
+                before += last.iteration if last.over else 0
             findings.add(found, seconds())
             if alone or pace.met(found.iteration):
-                self._note(findings.meet())
+                pace.over = found.over if alone else not self.team.any(not found.over)
+                self._note(findings.meet(pace.over))
                 if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
                     self._save()
             if found.rows:
-                yield Update(found.iteration, self.study.iterations, found.rows, found, findings.names)
+                yield Update(found.iteration, self.study.longest, found.rows, found, findings.names)
             if (alone or pace.met(found.iteration)) and self.team.any(self._stop()):
                 self.stopped = True
                 self.put_away()
@@ -253,7 +259,9 @@ class Simulation:
             {setting.seed: roster.setting(setting) for setting in self.settings},
             {
                 "study": self._about(),
-                "algorithms": summarize(metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay))),
+                "algorithms": summarize(
+                    metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay)), self.config.train.budget
+                ),
             },
             dumps(self.config.model_dump()),
             held,
@@ -264,11 +272,12 @@ class Simulation:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
         return {
             **self._findings.report(),
+            "budget": self.config.train.budget.record(),
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
             "scale": self._scale(),
             **self._provenance,
-            "seeds": {str(found.seed): roster.report(found, self.study.iterations) for found in self.settings},
+            "seeds": {str(found.seed): roster.report(found, self._findings.furthest) for found in self.settings},
         }
 
     def _scale(self) -> dict[str, Any]:
@@ -277,7 +286,8 @@ class Simulation:
         if self.division.kind == "clients" and self.team.rank == 0:
             first = self._start.iteration if self._start else 0
             pairs = list(zip(self.study.runs, self.division.owners, strict=True))
-            rows = [expected_rows(run, owner, first, self._findings.iteration) for run, owner in pairs]
+            last, ended = self._findings.iteration, self._findings.ended
+            rows = [expected_rows(run, owner, first, ended.get(r, last)) for r, (run, owner) in enumerate(pairs)]
             width = choose_precision(self.study.precision, self.device)[1].itemsize * self.study.model.parameters
             known = [count for count in rows if count is not None]
             one_wave = self.plan is not None and len(self.plan.done) + len(self.plan.left) == 1

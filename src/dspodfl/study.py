@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, simulate
+from dspodfl.budget import LONGEST, Budget, EndedBy, ended_by
+from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, shrunk, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
 from dspodfl.judging import Judge, Row
 from dspodfl.models import Model
@@ -27,11 +28,29 @@ class Study:
     runs: list[Run]
     model: Model
     rule: Rule
-    iterations: int
     batch_size: int
-    every: int
+    every: int | None
+    """Evaluate at multiples of this number of iterations, or not for this reason."""
+    points: int | None
+    """Evaluate where a run's cost reaches each of so many equal parts of its budget, or not for this reason."""
     at_delay: list[float]
     precision: str = "auto"
+
+    @property
+    def iterations(self) -> int:
+        """The most iterations that any run takes."""
+        return max(run.cap or LONGEST for run in self.runs)
+
+    @property
+    def longest(self) -> int:
+        """The iterations that the longest run is expected to take."""
+        return max(run.need or run.cap or LONGEST for run in self.runs)
+
+    def ended_by(self, run: int, row: Row) -> EndedBy | None:
+        """Say why a run ended at a row of its metrics; None where it goes on after it."""
+        found = self.runs[run]
+        cap = found.cap or LONGEST
+        return ended_by(found.budget or Budget("iterations", cap), cap, row)
 
     def initial(self, runs: Sequence[Run]) -> list[Tensor]:
         """The common initial model of each run, which all of its clients start from. Shape: a run each, (p,)."""
@@ -83,65 +102,95 @@ def products(precision: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What was measured at one iteration: a row for each run looked at, and each client's accuracy behind it.
+    """What was measured at one iteration: a row for each run evaluated, and each client's accuracy behind it.
 
-    At a pause nobody is looked at, and there is no row. Where runs are split, only those of this process are seen.
+    At a pause nothing is evaluated, and there is no row. Where runs are split, only those of this process are seen.
     """
 
     iteration: int
     rows: list[Row]
-    accuracies: list[Tensor | None]  # a run looked at each, (clients,)
+    accuracies: list[Tensor | None]  # a run evaluated each, (clients,)
     runs: list[int]  # numbers in the study
     wave: list[int]  # numbers of all runs that advance together here
     plan: Plan  # the wave is the first of those left
-    _stack: Stack
-    _snapshot: Snapshot
-    _split: Split | None = None
+    ended: frozenset[int]  # numbers of the runs of this wave that are over
+    _members: _Members
+    _snapshot: Snapshot | None
+
+    @property
+    def over(self) -> bool:
+        """Whether every run of this wave is over, here."""
+        return len(self.ended) == len(self.wave)
 
     def models(self, run: int) -> Tensor:
-        """The models of a run that advances here as they are now; where clients are split, all ranks ask together.
+        """The models of a run of this wave as they are now; where clients are split, all ranks ask together.
 
         Shape: (clients, p).
         """
-        r, split = self.wave.index(run), self._split
-        if split is None:
-            return self._snapshot.models(self._stack.rows[r])
-        return split.assembled(self._snapshot.models(split.shard.rows[r]), r)
+        return self._members.models(run, self._snapshot)
 
     def pieces(self) -> Iterator[Piece]:
         """All that the runs of this wave carry, by their numbers in the study; good until the study goes on."""
-        return (replace(piece, run=self.wave[piece.run]) for piece in self._snapshot.state.pieces())
+        return self._members.pieces(self._snapshot)
+
+
+@dataclass(eq=False)
+class _Members:
+    """The runs of a wave: those that are stacked, and what is left of those that are over and no longer are."""
+
+    stacked: list[int]  # numbers in the study
+    stack: Stack | None  # None where no run is stacked any more
+    split: Split | None
+    left: dict[int, list[Piece]]  # by numbers in the study, held here
+    assembled: Callable[[Tensor, int], Tensor]
+    """All clients' rows of a run, by its number in the study, from those that are held here."""
+
+    def models(self, run: int, snapshot: Snapshot | None) -> Tensor:
+        """The models of a run. Shape: (clients, p)."""
+        if run in self.left:
+            held = sorted(self.left[run], key=lambda piece: int(piece.client[0]) if len(piece.client) else -1)
+            return self.assembled(torch.cat([piece.clients["theta"] for piece in held]), run)
+        assert snapshot is not None
+        assert self.stack is not None
+        r = self.stacked.index(run)
+        rows = self.stack.rows[r] if self.split is None else self.split.shard.rows[r]
+        return self.assembled(snapshot.models(rows), run)
+
+    def pieces(self, snapshot: Snapshot | None) -> Iterator[Piece]:
+        """All that the runs carry, by their numbers in the study."""
+        for pieces in self.left.values():
+            yield from pieces
+        for piece in snapshot.state.pieces() if snapshot is not None else ():
+            yield replace(piece, run=self.stacked[piece.run])
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a study is taken up again: the waves to come, and what the runs of those that had begun carry."""
+    """Where a study is resumed: the waves to come, and what the runs of those that had begun carry."""
 
     plan: Plan
     iteration: int = 0
     pieces: Sequence[Piece] = ()  # by their numbers in the study
     reached: Mapping[int, int] = field(default_factory=dict)
     """Run -> the last iteration that was measured of it."""
-
-    def state(self, wave: list[int]) -> State | None:
-        """What a wave goes on from; none where it is still to begin."""
-        place = {run: n for n, run in enumerate(wave)}
-        mine = [replace(piece, run=place[piece.run]) for piece in self.pieces if piece.run in place]
-        return State(self.iteration, lambda: iter(mine)) if mine else None
+    ended: Mapping[int, int] = field(default_factory=dict)
+    """Run -> the iteration that it ended at, of those that have."""
 
 
 @dataclass(eq=False)
 class Watch:
-    """Who hears what happens while a study runs: nobody, unless told otherwise."""
+    """Who is told what happens while a study runs: nobody, unless told otherwise."""
 
     tick: Callable[[int, int], None] = lambda iteration, runs: None
     """After every iteration of a wave of so many runs."""
-    block: Callable[[Block, list[int]], None] = lambda block, wave: None
-    """The events of each block of a wave."""
+    block: Callable[[Block, list[int]], None] = lambda block, runs: None
+    """The events of each block of some runs."""
     plan: Callable[[Plan], None] = lambda plan: None
     """The plan before it begins, and again whenever it changes."""
     reach: Callable[[int], int] | None = None
     """How far a wave may go from an iteration before it pauses, which is a measurement of nothing."""
+    waits: Callable[[], bool] = lambda: False
+    """Whether other processes still have runs of this wave to advance, once all of them are over here."""
 
 
 def measure(
@@ -151,11 +200,11 @@ def measure(
     start: Start | None = None,
     division: Division | None = None,
 ) -> Iterator[Measurement]:
-    """Run a study, wave by wave, and yield what is measured, where it is measured; or go on from where it stood.
+    """Run a study, wave by wave, and yield what is measured, where it is measured; or resume one.
 
-    A wave that runs out of memory is begun anew in halves; what was measured of it is not measured again. A run that
+    A wave that runs out of memory is started again in halves; what was measured of it is not measured again. A run that
     does not fit alone is an error that says how much it needs. With a ``division`` this is one process of several; all
-    go through the same waves, and none of them can begin a wave anew.
+    go through the same waves, and none of them can start a wave again.
     """
     watch, division = watch or Watch(), division or Division.alone(study.runs)
     precision, dtype, compute = choose_precision(study.precision, device)
@@ -169,14 +218,19 @@ def measure(
     while plan.left:
         wave = division.here(plan.left[0])
         try:
-            state = start.state(wave) if start else None
             how = precision, dtype, compute
-            for found in _wave(study, wave, device, how, watch, plan, state, division):
-                if not found.rows:
+            for found in _wave(study, wave, device, how, watch, plan, start, division):
+                new = [n for n, r in enumerate(found.runs) if found.iteration > reached.get(r, -1)]
+                reached |= {found.runs[n]: found.iteration for n in new}
+                if not found.rows or len(new) == len(found.rows):
                     yield found
-                elif found.iteration > max(reached.get(r, -1) for r in wave):
-                    reached |= dict.fromkeys(wave, found.iteration)
-                    yield found
+                elif new:
+                    yield replace(
+                        found,
+                        rows=[found.rows[n] for n in new],
+                        accuracies=[found.accuracies[n] for n in new],
+                        runs=[found.runs[n] for n in new],
+                    )
             plan = plan.finished()
         except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
@@ -206,12 +260,74 @@ def _wave(
     how: tuple[str, torch.dtype, torch.dtype],
     watch: Watch,
     plan: Plan,
+    start: Start | None,
+    division: Division,
+) -> Iterator[Measurement]:
+    """Run a wave to the end of its last run; runs that are over leave the stack where they would still cost time."""
+    carried = [piece for piece in start.pieces if piece.run in set(wave)] if start else []
+    ended = {r: k for r, k in (start.ended if start else {}).items() if r in set(wave)} if carried else {}
+    iteration = start.iteration if start and carried else 0
+    left: dict[int, list[Piece]] = {}
+    nothing = _Members([], None, None, left, division.assembled)
+    found = Measurement(iteration, [], [], [], wave, plan, frozenset(ended), nothing, None)
+    if len(ended) == len(wave):
+        for piece in carried:
+            left.setdefault(piece.run, []).append(piece)
+    while len(ended) < len(wave):
+        clients = [study.runs[r].clients for r in wave]
+        places = {wave.index(r): k for r, k in ended.items()}
+        stacked = [wave[n] for n in shrunk(places, clients, iteration)] if carried else wave
+        for piece in carried:
+            if piece.run not in stacked:
+                left.setdefault(piece.run, []).append(piece)
+        state = None
+        if carried:
+            mine = [replace(p, run=stacked.index(p.run)) for p in carried if p.run in stacked]
+            state = State(iteration, lambda mine=mine: iter(mine))  # type: ignore[misc]
+        carried = []
+        for found in _stacked(study, wave, stacked, left, ended, device, how, watch, plan, state, division):
+            iteration = found.iteration
+            snapshot = found._snapshot
+            if snapshot is not None and snapshot.shrinks:
+                carried = [_copied(piece) for piece in found.pieces() if piece.run not in left]
+                continue
+            yield found
+            if (
+                found.over and division.kind == "runs"
+            ):  # ranks that have runs of this wave left may ask for what is here
+                rest = [_copied(piece) for piece in found.pieces() if piece.run not in left]
+                for piece in rest:
+                    left.setdefault(piece.run, []).append(piece)
+                found = replace(found, _snapshot=None)
+    while watch.waits() and watch.reach is not None:  # others have runs of this wave to advance, and meet us on the way
+        iteration = watch.reach(iteration)
+        yield replace(found, iteration=iteration, rows=[], accuracies=[], runs=[])
+
+
+def _copied(piece: Piece) -> Piece:
+    """A piece in memory of its own."""
+    tables = ({name: values.clone() for name, values in t.items()} for t in (piece.clients, piece.links, piece.whole))
+    return Piece(piece.run, piece.client, piece.link, *tables)
+
+
+def _stacked(
+    study: Study,
+    wave: list[int],
+    stacked: list[int],
+    left: dict[int, list[Piece]],
+    ended: dict[int, int],
+    device: torch.device,
+    how: tuple[str, torch.dtype, torch.dtype],
+    watch: Watch,
+    plan: Plan,
     state: State | None,
     division: Division,
 ) -> Iterator[Measurement]:
-    runs = [study.runs[r] for r in wave]
+    """Advance some runs of a wave as one stack; ``ended`` is kept up to date."""
+    runs = [study.runs[r] for r in stacked]
     stack = Stack(runs)
-    split = division.split(stack, wave)
+    split = division.split(stack, stacked)
+    members = _Members(stacked, stack, split, left, division.assembled)
     precision, dtype, compute = how
     with products(precision):
         problem = Problem(
@@ -229,14 +345,18 @@ def _wave(
             problem,
             study.rule,
             state or study.initial(runs),
-            iterations=study.iterations,
+            iterations=max(run.cap or LONGEST for run in runs),
             every=study.every,
             at_delay=study.at_delay,
-            tick=lambda k: watch.tick(k, len(wave)),
-            on_block=lambda block: watch.block(block, wave),
+            points=study.points,
+            tick=lambda k: watch.tick(k, len(wave) - len(ended)),
+            on_block=lambda block: watch.block(block, stacked),
             reach=watch.reach,
             split=split,
+            shrink=True,
         ):
             rows, accuracies = judge(snapshot)
-            here = [wave[r] for r in snapshot.runs]
-            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, stack, snapshot, split)
+            ended.update({stacked[r]: snapshot.iteration for r in snapshot.ended if stacked[r] not in ended})
+            here = [stacked[r] for r in snapshot.runs]
+            over = frozenset(ended)
+            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, over, members, snapshot)

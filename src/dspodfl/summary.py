@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dspodfl.budget import Budget
+
 DELAYS = ("delay_processing", "delay_transmission", "delay_total", "delay_total_normalized")
 
 
-def summarize(metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequence[float]) -> dict[str, Any]:
+def summarize(
+    metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequence[float], budget: Budget | None = None
+) -> dict[str, Any]:
     """Per algorithm: final accuracy over seeds, and delays to the target accuracies.
 
     A run that never reaches a target counts as infinitely late: quantiles are over all runs, and null where they fall
@@ -23,6 +27,7 @@ def summarize(metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequenc
         runs = [run.sort_values("iteration") for _, run in rows.groupby("seed")]
         out[str(algorithm)] = {
             "seeds": len(runs),
+            "runs": [_ended(run.iloc[-1].to_dict(), budget) for run in runs],
             "iterations": int(last["iteration"].max()),
             "diverged": int(last["diverged"].sum()),
             **{f"final_{name}": _spread(last[name]) for name in ("accuracy", "accuracy_min", "accuracy_average_model")},
@@ -33,6 +38,14 @@ def summarize(metrics: pd.DataFrame, targets: Sequence[float], at_delay: Sequenc
             "at_delay": [_at_delay(runs, value) for value in at_delay],
         }
     return out
+
+
+def _ended(row: Mapping[Any, Any], budget: Budget | None) -> dict[str, Any]:
+    """Where a run ended, why, and what it had spent."""
+    by = "diverged" if row["diverged"] else "budget" if budget and budget.reached(row) else "cap"
+    costs = {name: row[name] for name in ("delay_total", "delay_total_normalized", "bytes", "accuracy")}
+    plain = {name: None if value is None or np.isnan(value) else value for name, value in costs.items()}
+    return {"seed": int(row["seed"]), "ended_at": int(row["iteration"]), "ended_by": by, **plain}
 
 
 def _spread(values: pd.Series) -> dict[str, float | None]:

@@ -91,19 +91,16 @@ class Sweep:
         study = replace(first, runs=[run for _, each in batch for run in each.runs])
         owner = [cell for cell, each in batch for _ in each.runs]
         rows: dict[str, list[Row]] = {cell.digest: [] for cell, _ in batch}
-        ended: dict[str, int] = dict.fromkeys(rows, 0)
+        over: set[int] = set()
         since = time.monotonic()
         for found in measure(study, self._device, watch):
             for r, row in zip(found.runs, found.rows, strict=True):
                 rows[owner[r].digest].append(row)
-            if found.iteration < study.iterations:
-                continue
-            for r in found.runs:
-                ended[owner[r].digest] += 1
-            done = [cell for cell, each in batch if ended[cell.digest] == len(each.runs)]
+            over |= found.ended
+            going = {owner[r].digest for r in range(len(owner)) if r not in over}
+            done = [cell for cell, _ in batch if cell.digest in rows and cell.digest not in going]
             seconds = (time.monotonic() - since) / max(1, len(done))
             for cell in done:
-                ended[cell.digest] = 0
                 self._finish(cell, rows.pop(cell.digest), seconds)
                 yield cell
             since = time.monotonic() if done else since
@@ -197,7 +194,7 @@ def _kind(study: Study) -> tuple[object, ...]:
     """Studies of one kind can be stacked."""
     model = study.model
     shape = (model.name, tuple(model.shapes.items()), model.loss, model.l2, model.input_shape, model.outputs)
-    how = (type(study.rule), study.iterations, study.batch_size, study.every, tuple(study.at_delay), study.precision)
+    how = (type(study.rule), study.batch_size, study.every, study.points, tuple(study.at_delay), study.precision)
     return (*shape, *how)
 
 
@@ -220,12 +217,17 @@ def _batches(built: Sequence[tuple[Cell, Study]], device: str) -> Iterator[list[
 
 
 def _flop(study: Study) -> float:
-    clients = sum(run.clients for run in study.runs)
-    looks = 1 + study.iterations // study.every + len(study.at_delay)
     tests = len(study.runs[0].data.dataset.x_test)
     pixels = 1 if study.model.is_linear else 16  # a weight of a convolution is used at many places
-    return pixels * study.model.parameters * clients * (4.0 * study.iterations * study.batch_size + 2.0 * looks * tests)
+    flop = 0.0
+    for run in study.runs:
+        need = run.need or study.iterations
+        evaluations = 1 + (study.points or 0) + (need // study.every if study.every else 0) + len(study.at_delay)
+        flop += (
+            pixels * study.model.parameters * run.clients * (4.0 * need * study.batch_size + 2.0 * evaluations * tests)
+        )
+    return flop
 
 
 def _length(batch: Sequence[tuple[Cell, Study]]) -> int:
-    return batch[0][1].iterations
+    return max(study.longest for _, study in batch)

@@ -17,6 +17,7 @@ from dspodfl.bounds.statement import Statement
 from dspodfl.config import Config
 from dspodfl.config.build import Setting, build
 from dspodfl.errors import InputError
+from dspodfl.horizon import last_iterations
 from dspodfl.study import Study
 from dspodfl.theory.constants import Constants
 
@@ -45,6 +46,8 @@ class Appraisal:
     known: dict[int, Knowledge]
     cases: tuple[Case, ...]
     alpha: float
+    iterations: int
+    """The last iteration of the longest run."""
 
     @property
     def knowledge(self) -> Knowledge:
@@ -61,7 +64,7 @@ class Appraisal:
         return {
             "guaranteed": self.knowledge.guaranteed,
             "alpha": self.alpha,
-            "iterations": self.config.train.iterations,
+            "iterations": self.iterations,
             "constants": _plain(vars(self.knowledge)),
             "seeds": {str(seed): _plain(vars(found)) for seed, found in self.known.items()},
             "algorithms": {
@@ -122,17 +125,16 @@ def appraise(
         raise InputError("--reach", reach, "a finite number, at least 0")
     if points < 2:
         raise InputError("--points", points, "an integer of at least 2")
-    if config.train.until_delay is not None:
-        raise InputError("train.until_delay", config.train.until_delay, "absent: no theorem is about runs that rest")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
     config, study, settings = build(config)
-    alpha = study.runs[0].learning_rate(np.arange(study.iterations))
+    longest = max(last_iterations(study.runs))
+    alpha = study.runs[0].learning_rate(np.arange(longest))
     known = {s.seed: _known(config, study, s, float(alpha[0]), reach, points, cache) for s in settings}
     common = worst(list(known.values()))
     start = float(np.mean([found.distance or 0.0 for found in known.values()]))
-    cases = tuple(_case(study, name, config, common, start, epsilon) for name in config.algorithms)
-    return Appraisal(config, known, cases, float(alpha[0]))
+    cases = tuple(_case(study, longest, name, config, common, start, epsilon) for name in config.algorithms)
+    return Appraisal(config, known, cases, float(alpha[0]), longest)
 
 
 def _known(
@@ -179,10 +181,18 @@ def worst(known: list[Knowledge]) -> Knowledge:
     )
 
 
-def _case(study: Study, name: str, config: Config, known: Knowledge, start: float, epsilon: float | None) -> Case:
+def _case(
+    study: Study,
+    longest: int,
+    name: str,
+    config: Config,
+    known: Knowledge,
+    start: float,
+    epsilon: float | None,
+) -> Case:
     runs = [run for run in study.runs if run.algorithm == name]
-    each = [sporadicity(run, study.iterations) for run in runs]
-    wide = (study.iterations,)
+    each = [sporadicity(run, longest) for run in runs]
+    wide = (longest,)
     found = Sporadicity(
         np.min([np.broadcast_to(s.least, wide) for s in each], axis=0),
         np.max([np.broadcast_to(s.largest, wide) for s in each], axis=0),
@@ -206,7 +216,7 @@ def _case(study: Study, name: str, config: Config, known: Knowledge, start: floa
         constants=constants,
         rate=rate,
         growing=found.d_min == 1.0 or (config.rates.growth == "learning_rate" and config.rates.refresh == 0),
-        alpha=rate(np.arange(study.iterations)),
+        alpha=rate(np.arange(longest)),
         d_min=found.least,
         d_max=found.largest,
         start=np.array([start, 0.0]),  # all clients begin with one model

@@ -56,7 +56,8 @@ def _decisive(config: Config) -> dict[str, Any]:
             else:
                 flat[f"{path}{key}"] = value
 
-    walk({key: value for key, value in config.model_dump(mode="json").items() if key not in _FREE}, "")
+    tables = config.model_dump(mode="json", exclude={"train": {"until"}})  # how long it runs decides no error
+    walk({key: value for key, value in tables.items() if key not in _FREE}, "")
     return {key: value for key, value in flat.items() if key.removeprefix("train.") not in _FREE_TRAIN}
 
 
@@ -77,7 +78,7 @@ def compare(appraisal: Appraisal, result: Result, folder: str) -> Comparison:
             table[name], table[f"{name}_error"] = mean[name].to_numpy(), error[name].to_numpy()
             lines: dict[str, Floats | None] = {"bound": None, "printed": None, "gap": None}
             if found is not None:
-                here = np.minimum(k, appraisal.config.train.iterations)
+                here = np.minimum(k, appraisal.iterations)
                 lines["bound"] = None if found.course is None else found.course[here, n]
                 lines["printed"] = None if found.printed is None else found.printed[here, n]
                 lines["gap"] = None if found.gap is None else np.full(len(k), found.gap[n])

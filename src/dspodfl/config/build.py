@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from dspodfl import data as datasets
+from dspodfl import horizon, models, optimum, rates, schedule, topology
 from dspodfl import learning_rate as lr
-from dspodfl import models, optimum, rates, schedule, topology
 from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Run
@@ -23,6 +22,9 @@ from dspodfl.graph import Graph, Part, generate
 from dspodfl.graph_file import read_graph
 from dspodfl.rule import RULES
 from dspodfl.study import Study
+
+POINTS, EVERY = 40, 100
+"""How often runs are evaluated where nothing is said: along their budget, or between numbers of iterations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,8 @@ class Setting:
     wiring: topology.Wiring
     rates: rates.Rates
     data: Federation
+    caps: Mapping[str, tuple[int, int]]
+    """Algorithm -> the most iterations of its run, and how many it is expected to take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,27 +61,35 @@ def build(
     config = _resolve(config, own)
     shared = _Shared(config, own, {} if library is None else library)
     rate = _learning_rate(config.train.learning_rate)
-    settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
-    model = _model(config, settings[0].data, own)
-    _check_optimum(model, settings[0].data)
+    seeds = range(config.seed, config.seed + config.seeds)
+    data = {seed: shared.data(seed if config.data.seed is None else config.data.seed) for seed in seeds}
+    model = _model(config, data[config.seed], own)
+    _check_optimum(model, data[config.seed])
+    schedules = {name: _schedule(name, config, own) for name in config.algorithms}
+    settings = [shared.setting(seed, rate, data[seed], schedules, model) for seed in seeds]
     settings = _with_optimum(model, settings)
-    schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
     runs = [
-        Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate, config.train.until_delay or math.inf)
+        replace(made, budget=config.train.budget, cap=s.caps[name][0], need=s.caps[name][1])
         for name, fire in schedules.items()
         for s in settings
+        for made in [Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate, link_bytes=_link_bytes(model))]
     ]
     study = Study(
         runs,
         model,
         RULES[config.train.order],
-        config.train.iterations,
         config.train.batch_size,
         config.eval.every,
+        config.eval.points,
         sorted(set(config.eval.at_delay)),
         config.train.precision,
     )
     return config, study, settings
+
+
+def _link_bytes(model: models.Model) -> int:
+    """What one use of a link carries: a model of float32 each way."""
+    return 2 * 4 * model.parameters
 
 
 def _resolve(config: schema.Config, own: Own) -> schema.Config:
@@ -113,7 +125,17 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
         if number != count:
             raise InputError("clients.count", count, f"{number}, the number of clients in {source}")
     changes["clients"] = schema.Clients(count=count)
+    changes["eval"] = _evaluated(config)
     return config.model_copy(update=changes)
+
+
+def _evaluated(config: schema.Config) -> schema.Eval:
+    """Where models are evaluated if nothing is said: along the budget, or, with iterations alone, every so often."""
+    given = config.eval
+    if given.every is not None or given.points is not None:
+        return given
+    key = {"points": POINTS} if config.train.until is not None else {"every": EVERY}
+    return given.model_copy(update=key)
 
 
 class _Shared:
@@ -130,12 +152,39 @@ class _Shared:
                 library[table.name] = datasets.load(table.name)
             self._fixed = library[table.name]
 
-    def setting(self, seed: int, rate: lr.LearningRate) -> Setting:
-        """Graph, rates and data of one seed."""
+    def setting(
+        self,
+        seed: int,
+        rate: lr.LearningRate,
+        data: Federation,
+        schedules: Mapping[str, schedule.Schedule],
+        model: models.Model,
+    ) -> Setting:
+        """Graph, rates, data and caps of one seed."""
         config = self.config
-        wiring = self._wiring(seed if config.graph.seed is None else config.graph.seed)
-        table = config.rates
-        graph = wiring.topology.graph
+        base = self._graph(config.graph, seed if config.graph.seed is None else config.graph.seed)
+
+        def caps(wiring: topology.Wiring, drawn: rates.Rates) -> dict[str, tuple[int, int]]:
+            found = {}
+            for name, fire in schedules.items():
+                if name not in schedule.SCHEDULES:
+                    _check_schedule(name, fire, drawn, seed)
+                run = Run(name, seed, wiring, drawn, fire, data, rate, link_bytes=_link_bytes(model))
+                found[name] = horizon.cap(run, config.train.budget, config.train.iterations)
+            return found
+
+        walk = 0
+        if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
+            # Which links clients that walk will have depends on how long they walk: that is known from the first ones.
+            still = topology.Wiring(topology.Static(base), config.graph.weights)
+            found = caps(still, self._rates(seed, base, rate))
+            walk = max(most for most, _ in found.values())
+        wiring = self._wiring(base, seed if config.graph.seed is None else config.graph.seed, walk)
+        drawn = self._rates(seed, wiring.topology.graph, rate)
+        return Setting(seed, wiring, drawn, data, found if walk else caps(wiring, drawn))
+
+    def _rates(self, seed: int, graph: Graph, rate: lr.LearningRate) -> rates.Rates:
+        table = self.config.rates
         drawn = rates.Rates(
             graph,
             seed if table.seed is None else table.seed,
@@ -154,7 +203,7 @@ class _Shared:
                 raise InputError(
                     f"rates.{name}", law.model_dump(), "a law whose values, and delays 1/value, are finite"
                 )
-        return Setting(seed, wiring, drawn, self._data(seed if config.data.seed is None else config.data.seed))
+        return drawn
 
     def _graph(self, table: graph_tables.GraphTable, seed: int, *, turn: int = 0) -> Graph:
         if turn == 0 and self.own.graph is not None:
@@ -172,9 +221,9 @@ class _Shared:
         allow = self.config.graph.allow_disconnected
         return generate(table.kind, self.n, seed, allow_disconnected=allow, entity=turn, **parameters)  # type: ignore[attr-defined]
 
-    def _wiring(self, seed: int) -> topology.Wiring:
+    def _wiring(self, base: Graph, seed: int, walk: int) -> topology.Wiring:
+        """The changing graph that begins with one; ``walk`` is for how many iterations clients move."""
         table = self.config.graph
-        base = self._graph(table, seed)
         dynamics = table.dynamics
         made: topology.Topology
         if isinstance(dynamics, graph_tables.SwitchingDynamics):
@@ -187,7 +236,7 @@ class _Shared:
         elif isinstance(dynamics, graph_tables.WaypointDynamics):
             radius = getattr(table, "radius", 0.0)
             speed = (dynamics.speed[0], dynamics.speed[1])
-            made = topology.Waypoint(base, seed, radius, self.config.train.iterations, speed, dynamics.pause)
+            made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause)
         else:
             made = topology.Static(base)
         if not table.allow_disconnected and not made.moving and not made.graph.connected:
@@ -196,7 +245,8 @@ class _Shared:
             )
         return topology.Wiring(made, table.weights)
 
-    def _data(self, seed: int) -> Federation:
+    def data(self, seed: int) -> Federation:
+        """What the clients of one seed hold."""
         table = self.config.data
         if isinstance(self._fixed, Federation):
             return self._fixed
@@ -303,7 +353,7 @@ def _learning_rate(table: Any) -> lr.LearningRate:
     return lr.Constant(table.value)
 
 
-def _schedule(name: str, config: schema.Config, own: Own, first: Setting) -> schedule.Schedule:
+def _schedule(name: str, config: schema.Config, own: Own) -> schedule.Schedule:
     if name in schedule.SCHEDULES:
         period = config.train.dfedavg_period
         return schedule.named(name, None if period == "auto" else period)
@@ -316,18 +366,17 @@ def _schedule(name: str, config: schema.Config, own: Own, first: Setting) -> sch
         except Exception as error:  # whatever importing it runs into
             why = f"{type(error).__name__}: {error}"
             raise InputError("algorithms", name, f"an importable 'package.module:schedule' ({why})") from error
-    _check_schedule(name, found, first)
     return found
 
 
-def _check_schedule(name: str, found: Any, first: Setting) -> None:
+def _check_schedule(name: str, found: Any, drawn: rates.Rates, seed: int) -> None:
     """Try a schedule of one's own on the first iteration, so that a run does not begin with one that is none."""
     allowed = "a Schedule, a callable (k, part, rates) -> Events"
     if not callable(found):
         raise InputError("algorithms", name, f"{allowed}, not a {type(found).__name__}")
-    graph = first.rates.graph
+    graph = drawn.graph
     try:
-        events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, first.seed), first.rates)
+        events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, seed), drawn)
     except InputError:
         raise
     except Exception as error:

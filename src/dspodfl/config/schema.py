@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from dspodfl.budget import COLUMNS as BUDGETS
+from dspodfl.budget import DEFAULT_DELAY, Budget
 from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
@@ -51,22 +53,58 @@ class StepRate(Table):
 LearningRate = Annotated[ConstantRate | DiminishingRate | StepRate, Field(discriminator="kind")]
 
 
-class Train(Table):
-    """How the models are updated."""
+class Until(Table):
+    """What each run may spend: exactly one of these. A run ends at the first iteration at which it has spent it."""
 
-    iterations: Count = 2000
+    delay: Positive | None = None
+    normalized_delay: Positive | None = None
+    bytes: Positive | None = None
+    iterations: Count | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Until:
+        given = {key: value for key, value in self if value is not None}
+        if len(given) != 1:
+            refuse("train.until", given, f"a table with exactly one of {', '.join(BUDGETS)}")
+        return self
+
+    @property
+    def budget(self) -> Budget:
+        """The one that is given."""
+        kind = next(kind for kind in BUDGETS if getattr(self, kind) is not None)
+        return Budget(kind, getattr(self, kind))
+
+
+def _until(given: dict[str, Any]) -> Until | None:
+    """What a run may spend where nothing is said: a delay, unless a number of iterations was given."""
+    return Until(delay=DEFAULT_DELAY) if given.get("iterations") is None else None
+
+
+class Train(Table):
+    """How the models are updated, and until when."""
+
+    iterations: Count | None = None
+    until: Until | None = Field(default_factory=_until)
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     learning_rate: LearningRate = ConstantRate()
     order: Literal["simultaneous", "combine_then_adapt", "adapt_then_combine"] = "simultaneous"
     dfedavg_period: Literal["auto"] | Count = "auto"
-    until_delay: Positive | None = None
     precision: Literal["auto", "fp64", "fp32", "tf32", "bf16"] = "auto"
+
+    @property
+    def budget(self) -> Budget:
+        """What each run may spend: ``until``, or else the number of iterations."""
+        if self.until is not None:
+            return self.until.budget
+        assert self.iterations is not None
+        return Budget("iterations", self.iterations)
 
 
 class Eval(Table):
     """Where and how the models are looked at."""
 
-    every: Count = 100
+    every: Count | None = None
+    points: Count | None = None
     at_delay: Annotated[list[Positive], BeforeValidator(as_list)] = []
     targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], BeforeValidator(as_list)] = [0.4, 0.6, 0.75]
 
@@ -113,9 +151,22 @@ def _complete(raw: Any) -> Any:
             table = table.get(part) if isinstance(table, dict) else None
         if isinstance(table, dict) and not (path == "model" and "factory" in table):
             table.setdefault(key, default)
+    _rename(out)
     if isinstance(out, dict) and isinstance(out.get("data"), dict) and out["data"].get("name") == "ridge":
         out.setdefault("model", {"name": "linear"})
     return out
+
+
+def _rename(raw: Any) -> None:
+    """Read keys of earlier versions as what they are called today."""
+    train = raw.get("train") if isinstance(raw, dict) else None
+    if isinstance(train, dict) and train.get("until_delay") is not None:
+        if train.get("until") is not None:
+            both = f"{train['until_delay']!r}: must be left out where until is given"
+            raise ConfigError([f"train.until_delay = {both}; until = {{ delay = … }} means the same"])
+        train["until"] = {"delay": train.pop("until_delay")}
+    elif isinstance(train, dict):
+        train.pop("until_delay", None)
 
 
 def _plain(value: Any) -> Any:

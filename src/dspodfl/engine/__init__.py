@@ -1,6 +1,6 @@
 """The engine: all runs of a study advance together, as one run on the disjoint union of their graphs."""
 
-from dspodfl.engine.loop import Snapshot, simulate
+from dspodfl.engine.loop import Snapshot, shrunk, simulate
 from dspodfl.engine.shard import Shard
 from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Run, Stack
@@ -18,5 +18,6 @@ __all__ = [
     "Stack",
     "State",
     "Team",
+    "shrunk",
     "simulate",
 ]

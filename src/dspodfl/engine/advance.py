@@ -20,6 +20,7 @@ from torch import Tensor
 from dspodfl.engine import gpu
 from dspodfl.engine.mix import Mixer
 from dspodfl.engine.stack import Block, Stack
+from dspodfl.engine.state import unfrozen
 from dspodfl.kernels import compiled
 from dspodfl.models.gradients import has_bias
 from dspodfl.problem import Problem
@@ -54,6 +55,11 @@ class Advance(Protocol):
         """Leave the models of a run as they are from now on."""
         ...
 
+    rests: bool
+    """Whether a run without events keeps its models without being frozen."""
+    idles: bool
+    """Whether a run that is over still costs time: then it is worth leaving it out of the stack."""
+
 
 def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> Advance:
     """The fastest way that there is for a rule, a model and a device. ``theta`` is used up.
@@ -74,6 +80,8 @@ def on_cpu(problem: Problem, rule: Rule) -> bool:
 class Stepwise:
     """One iteration at a time, as the rule says it."""
 
+    rests, idles = False, True
+
     def __init__(self, stack: Stack, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> None:
         self.theta, self._rule, self._problem, self._stack = theta, rule, problem, stack
         self.state: Any = rule.init(theta) if state is None else state
@@ -92,8 +100,8 @@ class Stepwise:
         for t in range(first, last):
             x, y = self._batches[t]
             mix, gradient = partial(self._mixer.apply, t), partial(_gradient, self._problem, x, y)
-            new, self.state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
-            self.theta = new if self._alive is None else torch.where(self._alive[:, None], new, self.theta)
+            new, state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
+            self.theta, self.state = unfrozen(self._alive, (new, state), (self.theta, self.state))
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""
@@ -114,7 +122,7 @@ def in_huge_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 class Compiled:
     """Linear models on the CPU: a run's models stay in a core's cache for a whole block."""
 
-    state = None
+    state, rests, idles = None, False, False
 
     def __init__(self, stack: Stack, problem: Problem, theta: Tensor) -> None:
         self.theta, self._problem = theta.contiguous(), problem

@@ -78,7 +78,7 @@ class _OnGpu:
     iteration reads the one and writes the next number into the other.
     """
 
-    state = None
+    state, rests, idles = None, True, False
 
     def __init__(self, ground: Ground, problem: Problem, theta: Tensor, exchange: Exchange | None = None) -> None:
         self.ground, self.problem = ground, problem
@@ -166,6 +166,8 @@ def _nothing() -> None:
 
 class Fused(_OnGpu):
     """Linear models on a GPU: steps, then mixing, in two kernels, from one buffer of models to another."""
+
+    idles = True
 
     def __init__(self, ground: Ground, problem: Problem, theta: Tensor, exchange: Exchange | None = None) -> None:
         super().__init__(ground, problem, theta, exchange)

@@ -46,6 +46,8 @@ class Tally:
     link_uses: Tensor
     before: Tensor  # (runs,) cumulative raw total delay before the block
     spent: Callable[[int], tuple[Tensor, Tensor]]  # raw delays of each client and link after so many iterations
+    cost: Tensor  # the cumulative cost of each run in the unit of its budget; raw total delay where it has none
+    cost_before: Tensor  # (runs,) the same before the block
 
     @property
     def total(self) -> Tensor:
@@ -59,6 +61,25 @@ class Tally:
         return Totals(iteration, *self.spent(t), normalized, fired)
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """What the clients, or the links, of every run come to after each iteration of a block."""
+
+    each: Tensor  # (entities,) raw delay of each entity after the last
+    raw: Tensor  # (iterations, runs)
+    normalized: Tensor  # (iterations, runs)
+    counts: Tensor  # (iterations, runs)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What some events would cost; `Ledger.book` makes it so."""
+
+    tally: Tally
+    clients: _Sums
+    links: _Sums
+
+
 class Ledger:
     """Adds up what the events of a stack cost, block by block."""
 
@@ -68,6 +89,8 @@ class Ledger:
         self._link = _Account([run.rates.graph.links for run in runs], device)
         self._fixed = all(run.rates.fixed and not run.wiring.topology.moving for run in runs)
         self._costs: _Costs | None = None
+        self._kinds = [run.budget.kind if run.budget else "delay" for run in runs]
+        self._link_bytes = torch.tensor([run.link_bytes for run in runs], dtype=torch.int64, device=device)
         self._begun = start.iteration if start else 0
         if start:
             self._client.begin(start.client, start.normalized[:, 0], start.fired[:, 0])
@@ -75,6 +98,10 @@ class Ledger:
 
     def add(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tally:
         """The cumulative counts and delays after each of the iterations k."""
+        return self.book(self.trial(k, v, v_hat))
+
+    def trial(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Trial:
+        """Add up what events would cost after each of the iterations k, without booking it."""
         v, v_hat = self._new(k, v, v_hat)
         found = self._costs or self._at(k)
         if self._fixed:
@@ -85,16 +112,47 @@ class Ledger:
         def spent(t: int) -> tuple[Tensor, Tensor]:
             return _later(client, v[:t], found.client[:t]), _later(link, v_hat[:t], found.link[:t])
 
-        processing, normalized, steps = self._client.add(v, found.client, found.client)
-        transmission, transmitted, uses = self._link.add(v_hat, found.link, found.everything)
-        return Tally(processing, transmission, normalized, transmitted, steps, uses, before, spent)
+        clients = self._client.trial(v, found.client, found.client)
+        links = self._link.trial(v_hat, found.link, found.everything)
+        cost, cost_before = self._cost(k, clients, links, before)
+        tally = Tally(
+            clients.raw,
+            links.raw,
+            clients.normalized,
+            links.normalized,
+            clients.counts,
+            links.counts,
+            before,
+            spent,
+            cost,
+            cost_before,
+        )
+        return Trial(tally, clients, links)
 
-    def before(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tensor:
-        """The raw total delay before each of the iterations k, were these their events. Shape: (iterations, runs)."""
-        v, v_hat = self._new(k, v, v_hat)
-        found = self._costs or self._at(k)
-        after = self._client.after(v, found.client) + self._link.after(v_hat, found.link)
-        return torch.cat([(self._client.total + self._link.total)[None], after[:-1]])
+    def book(self, found: Trial) -> Tally:
+        """Take what was added up for what happened; the next block begins from there."""
+        self._client.book(found.clients)
+        self._link.book(found.links)
+        return found.tally
+
+    def _cost(self, k: np.ndarray, clients: _Sums, links: _Sums, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Each run's cost in the unit of its own budget. Shapes: (iterations, runs), (runs,)."""
+        if set(self._kinds) <= {"delay"}:  # the usual case, and one without a number more than there are already
+            return clients.raw + links.raw, before
+        after = torch.from_numpy(k + 1).to(self.device, torch.float64)[:, None].expand(-1, len(self.runs))
+        columns = {
+            "delay": (clients.raw + links.raw, before),
+            "normalized_delay": (
+                clients.normalized + links.normalized,
+                self._client.normalized + self._link.normalized,
+            ),
+            "bytes": (links.counts * self._link_bytes, self._link.fired * self._link_bytes),
+            "iterations": (after, after[0] - 1),
+        }
+        pick = torch.tensor([list(columns).index(kind) for kind in self._kinds], device=self.device)
+        cost, first = (torch.stack([column[n].double() for column in columns.values()]) for n in (0, 1))
+        run = torch.arange(len(self.runs), device=self.device)
+        return cost[pick, :, run].T.contiguous(), first[pick, run]
 
     def _new(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> tuple[Tensor, Tensor]:
         """The events that count: what was counted before the ledger began is not counted twice."""
@@ -141,33 +199,32 @@ class _Account:
             place[r, :size] = np.arange(end - size, end)
         self._place = None if even else torch.from_numpy(place).to(device)
         self.spent = torch.zeros(count, dtype=torch.float64, device=device)
-        self._normalized = torch.zeros(self.runs, dtype=torch.float64, device=device)
-        self._fired = torch.zeros(self.runs, dtype=torch.int64, device=device)
+        self.normalized = torch.zeros(self.runs, dtype=torch.float64, device=device)
+        self.fired = torch.zeros(self.runs, dtype=torch.int64, device=device)
         self.total = torch.zeros(self.runs, dtype=torch.float64, device=device)
 
     def begin(self, spent: Tensor, normalized: Tensor, fired: Tensor) -> None:
         """Go on from what was counted before. Shapes: (entities,), (runs,), (runs,)."""
         device = self.spent.device
-        self.spent, self._normalized, self._fired = spent.to(device), normalized.to(device), fired.to(device)
+        self.spent, self.normalized, self.fired = spent.to(device), normalized.to(device), fired.to(device)
         self.total = self._by_run(self.spent[None])[0]
 
-    def add(self, fired: Tensor, cost: Tensor, everything: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Raw and normalized delays and counts. Shapes: fired (iterations, entities) -> (iterations, runs) each."""
+    def trial(self, fired: Tensor, cost: Tensor, everything: Tensor) -> _Sums:
+        """Raw and normalized delays and counts, were these the events. Shapes: (iterations, entities) each."""
         spent = torch.where(fired, cost, 0.0)
         each = running(self.spent, spent)
         raw = self._by_run(each)
         top, bottom = self._by_run(spent), self._by_run(everything)
         ratio = torch.where(bottom > 0, top / torch.where(bottom > 0, bottom, 1.0), 0.0)
-        normalized = running(self._normalized, ratio)
-        counts = torch.cumsum(self._split(fired).sum(dim=-1), dim=0) + self._fired
+        normalized = running(self.normalized, ratio)
+        counts = torch.cumsum(self._split(fired).sum(dim=-1), dim=0) + self.fired
         # Copies: a view of one row would keep the whole block.
-        self.spent, self._normalized = each[-1].clone(), normalized[-1].clone()
-        self._fired, self.total = counts[-1].clone(), raw[-1].clone()
-        return raw, normalized, counts
+        return _Sums(each[-1].clone(), raw, normalized, counts)
 
-    def after(self, fired: Tensor, cost: Tensor) -> Tensor:
-        """Raw delays, were these the events; nothing is booked. Shapes: (T, entities) -> (T, runs)."""
-        return self._by_run(running(self.spent, torch.where(fired, cost, 0.0)))
+    def book(self, sums: _Sums) -> None:
+        """Begin the next block from there."""
+        self.spent, self.normalized = sums.each, sums.normalized[-1].clone()
+        self.fired, self.total = sums.counts[-1].clone(), sums.raw[-1].clone()
 
     def _split(self, values: Tensor) -> Tensor:
         """Shapes: (iterations, entities) -> (iterations, runs, entities of the largest run)."""

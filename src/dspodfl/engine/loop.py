@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,6 +22,8 @@ from dspodfl.rule import Rule
 _WORDS_AT_ONCE = {"cpu": 2_000_000, "cuda": 128_000_000}
 """Random words drawn for a block: enough to keep the device busy, few enough to stay small beside the models."""
 _LONGEST_BLOCK = {"cpu": 250, "cuda": 1000}
+SHRINKS = 250
+"""A stack is made smaller at multiples of this number of iterations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,8 @@ class Snapshot:
     diverged: list[bool]  # of the runs above
     problem: Problem
     state: State
+    ended: frozenset[int] = frozenset()  # runs that are over, here or before
+    shrinks: bool = False  # the loop ends here although some runs are not over: they are to be stacked again
 
     @cached_property
     def theta(self) -> Tensor:
@@ -81,22 +85,30 @@ def simulate(
     initial: Tensor | Sequence[Tensor] | State,
     *,
     iterations: int,
-    every: int,
+    every: int | None,
     at_delay: Sequence[float] = (),
+    points: int | None = None,
     tick: Callable[[int], None] | None = None,
     on_block: Callable[[Block], None] | None = None,
     longest: int | None = None,
     reach: Callable[[int], int] | None = None,
     split: Split | None = None,
+    shrink: bool = False,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
-    Yields at 0, every multiple of ``every``, the last iteration, and, run by run, where the cumulative raw total
-    delay first reaches each of ``at_delay``. A run whose parameters are no longer finite is frozen. ``tick`` hears
-    of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time. ``reach(k)`` says
-    how far to go from k before the loop yields, whether or not there is anything to look at there.
+    Yields at 0, at every multiple of ``every``, and, run by run, where its cumulative raw total delay first reaches
+    each of ``at_delay``, where its cost first reaches each of ``points`` equal parts of its budget, and where it ends:
+    at the first iteration at which its cost is at least its budget, or at its cap. A run is not evaluated after its
+    end, and the loop ends with the last of them. A run whose parameters are no longer finite is frozen; one with a
+    budget ends there.
+    ``tick`` is called with every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time.
+    ``reach(k)`` says how far to go from k before the loop yields, whether or not anything is evaluated there.
 
-    Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again.
+    With ``shrink``, the loop ends early where half of the clients belong to runs that are over and still cost time
+    (`shrunk` says where): the others go on, from the last snapshot's state, as a smaller stack.
+
+    Started from a state, it goes on as if it had never stopped: what was evaluated is not evaluated again.
     With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
@@ -121,14 +133,17 @@ def simulate(
         words = stack.clients * (problem.batch_size + 1) + stack.all_links
         length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
         for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
+            lookout.end(block.over)
+            if len(lookout.ended) == len(everyone):
+                return
             if on_block:
                 on_block(block)
             advance.load(block if split is None else split.shard.block(block))
             start, end = int(block.k[0]), int(block.k[-1]) + 1
-            due = _crossings(block, at_delay)
-            regular = {k for k in range(start + 1, end + 1) if k % every == 0 or k == iterations}
+            due = _due(block, every, at_delay, points, lookout.ended)
             reached = max(start, totals.iteration)
-            for stop in sorted({*regular, *due, end}):
+            shrinking = set(range(start, end + 1)) & _shrinking(end) if shrink and advance.idles else set()
+            for stop in sorted({*due, *shrinking, end}):
                 while reached < stop:
                     pause = min(stop, max(reached + 1, reach(reached))) if reach else stop
                     advance.go(reached - start, pause - start)
@@ -136,11 +151,43 @@ def simulate(
                         for k in range(reached, pause):
                             tick(k + 1)
                     reached = pause
-                    here = everyone if reached in regular else due.get(reached, [])
+                    here = [r for r in due.get(reached, ()) if r not in lookout.ended]
+                    ends = [r for r in here if block.ends.get(r) == reached]
+                    counted = partial(block.tally.totals, reached, reached - start)
                     if here or reach:
                         counters = Counters.after(block.tally, reached - start - 1) if here else []
-                        counted = partial(block.tally.totals, reached, reached - start)
-                        yield lookout.at(reached, here, counters, counted)
+                        yield lookout.at(reached, here, counters, counted, ends)
+                    if len(lookout.ended) == len(everyone):
+                        return
+                    if reached in shrinking and lookout.small:
+                        yield lookout.at(reached, [], [], counted, shrinks=True)
+                        return
+
+
+def _shrinking(last: int) -> set[int]:
+    """The iterations at which a stack may be made smaller, up to one."""
+    return set(range(SHRINKS, last + 1, SHRINKS))
+
+
+def shrunk(ended: Mapping[int, int], clients: Sequence[int], iteration: int) -> list[int]:
+    """Say which runs are still stacked after an iteration; a function of where runs have ended, and of nothing else.
+
+    Args:
+        ended: Run -> the iteration that it ended at, of those that have.
+        clients: How many clients each run has.
+        iteration: The number of iterations made.
+
+    >>> shrunk({0: 10, 1: 300}, [5, 5, 5], 400)
+    [0, 1, 2]
+    >>> shrunk({0: 10, 1: 300}, [5, 5, 5], 500)
+    [2]
+    """
+    stacked = list(range(len(clients)))
+    for at in sorted({-(-end // SHRINKS) * SHRINKS for end in ended.values()}):
+        live = [r for r in stacked if ended.get(r, at + 1) > at]
+        if at <= iteration and 2 * sum(clients[r] for r in live) <= sum(clients[r] for r in stacked):
+            stacked = live
+    return stacked
 
 
 class _Lookout:
@@ -155,24 +202,51 @@ class _Lookout:
         self._advance: Advance | None = advance
         self._diverged = [False] * len(stack.runs)
         self._iteration = 0
+        self.ended: set[int] = set()
 
     def freeze(self, run: int) -> None:
-        """Leave a run as it is from now on."""
+        """Leave a run whose models are lost as it is from now on; one with a budget is over."""
         assert self._advance is not None
         self._diverged[run] = True
         self._advance.freeze(run)
+        if self._stack.runs[run].spends:
+            self.ended.add(run)
 
-    def at(self, iteration: int, due: list[int], counters: list[Counters], counted: Callable[[], Totals]) -> Snapshot:
-        """The snapshot of an iteration, for some runs; ``counted`` says what was counted before it."""
+    def end(self, runs: Iterable[int]) -> None:
+        """Leave runs that are over as they are from now on."""
+        assert self._advance is not None
+        for run in set(runs) - self.ended:
+            if not self._advance.rests and not self._diverged[run]:
+                self._advance.freeze(run)
+            self.ended.add(run)
+
+    @property
+    def small(self) -> bool:
+        """Whether half of the clients belong to runs that are over."""
+        runs = self._stack.runs
+        return 2 * sum(runs[r].clients for r in range(len(runs)) if r not in self.ended) <= self._stack.clients
+
+    def at(
+        self,
+        iteration: int,
+        due: list[int],
+        counters: list[Counters],
+        counted: Callable[[], Totals],
+        ends: Iterable[int] = (),
+        shrinks: bool = False,
+    ) -> Snapshot:
+        """The snapshot of an iteration, for some runs; ``counted`` gives what was counted before, ``ends`` end here."""
         assert self._advance is not None
         self._iteration = iteration
         theta = self._advance.theta
         for r in _lost(self._held, theta, due, self._split) if due else ():
             if not self._diverged[r]:
                 self.freeze(r)
+        self.end(ends)
         lost, here = [self._diverged[r] for r in due], [counters[r] for r in due]
         state = State(iteration, lambda: self._pieces(iteration, counted()))
-        return Snapshot(iteration, theta, due, here, lost, self._problem, state)
+        ended = frozenset(self.ended)
+        return Snapshot(iteration, theta, due, here, lost, self._problem, state, ended, shrinks)
 
     def _pieces(self, iteration: int, totals: Totals) -> Iterator[Piece]:
         way = self._advance
@@ -234,16 +308,42 @@ def _finite(theta: Tensor) -> Tensor:
     return theta.amin(dim=1).isfinite() & theta.amax(dim=1).isfinite()  # a NaN is both
 
 
-def _crossings(block: Block, at_delay: Sequence[float]) -> dict[int, list[int]]:
-    """Iteration -> runs whose cumulative raw total delay first reaches one of the values there, in this block."""
-    due: dict[int, list[int]] = {}
-    if not at_delay:
-        return due
-    total, before = block.tally.total.T.contiguous(), block.tally.before
-    values = torch.tensor(list(at_delay), dtype=total.dtype, device=total.device)
-    places = torch.searchsorted(total, values.expand(len(total), -1).contiguous()).cpu()  # (runs, values)
-    fresh = (before[:, None] < values).cpu()
-    for r in range(len(total)):
-        for t in sorted({int(t) for t, new in zip(places[r], fresh[r], strict=True) if new and t < len(block.k)}):
-            due.setdefault(int(block.k[0]) + t + 1, []).append(r)
-    return due
+def _due(
+    block: Block, every: int | None, at_delay: Sequence[float], points: int | None, ended: Collection[int]
+) -> dict[int, list[int]]:
+    """Iteration -> the runs that are evaluated there, in this block; none after its end."""
+    start, end = int(block.k[0]), int(block.k[-1]) + 1
+    runs = [r for r in range(len(block.stack.runs)) if r not in ended]
+    due: dict[int, set[int]] = {}
+    for k in range(start + every - start % every, end + 1, every) if every else ():
+        due.setdefault(k, set()).update(runs)
+    tally = block.tally
+    crossed = [_crossings(block, tally.total, tally.before, {r: list(at_delay) for r in runs})] if at_delay else []
+    if points:
+        budgets = {r: budget for r in runs if (budget := block.stack.runs[r].budget)}
+        marks = {r: budget.points(points) for r, budget in budgets.items()}
+        crossed.append(_crossings(block, tally.cost, tally.cost_before, marks))
+    for r, k in [pair for pairs in crossed for pair in pairs] + list(block.ends.items()):
+        due.setdefault(k, set()).add(r)
+    last = {r: block.ends.get(r, end) for r in runs}
+    found = {k: sorted(r for r in some if k <= last.get(r, 0)) for k, some in sorted(due.items())}
+    return {k: some for k, some in found.items() if some}
+
+
+def _crossings(
+    block: Block, cost: Tensor, before: Tensor, marks: Mapping[int, Sequence[float]]
+) -> list[tuple[int, int]]:
+    """Runs and the iterations in this block at which their cost first reaches each of their marks.
+
+    Shapes: cost (iterations, runs), before (runs,).
+    """
+    if not marks:
+        return []
+    some = list(marks)
+    after, first = cost.T[some].contiguous(), before[some]
+    values = torch.tensor([list(marks[r]) for r in some], dtype=after.dtype, device=after.device)  # (runs, marks)
+    places = torch.searchsorted(after, values)
+    new = (first[:, None] < values) & (places < len(block.k))
+    which, _ = torch.nonzero(new, as_tuple=True)
+    at = int(block.k[0]) + places[new] + 1
+    return list({(some[n], k) for n, k in zip(which.tolist(), at.tolist(), strict=True)})

@@ -26,23 +26,25 @@ Gradient = Callable[[int, Tensor], Tensor]
 def plain_loop(
     run: Run, model: Model, initial: Tensor, *, iterations: int, batch_size: int, order: str = "simultaneous"
 ) -> Iterator[Tensor]:
-    """Θ after 1, 2, … updates of one run. Shapes: initial (clients, p), whose dtype is kept."""
+    """Θ after 1, 2, … updates of one run, until it is over. Shapes: initial (clients, p), whose dtype is kept."""
     graph, data = run.rates.graph, run.data
     dtype = initial.dtype
     inputs = torch.from_numpy(data.dataset.normalized(data.dataset.x_train))
     targets = torch.from_numpy(data.dataset.y_train)
     theta = [row.clone() for row in initial]
     part = Part.whole(graph, run.seed)
-    meter, delay = Meter(graph.edges, graph.n), 0.0
+    meter, uses = Meter(graph.edges, graph.n), 0
 
-    for k in range(iterations):
+    for k in range(run.last(iterations)):
         at = np.array([k])
         present, weight, degree = run.wiring.at(at)
         events = run.schedule(at, part, run.rates)
-        if delay >= run.until:
-            events = Events(np.zeros_like(events.v), np.zeros_like(events.v_hat))
         fired = events if present is None else Events(events.v, events.v_hat & present)
-        delay = float(meter.add(fired, run.rates.sgd(at), run.rates.link(at), degree).total[0])
+        shown = present if run.wiring.topology.moving else None
+        delays = meter.add(fired, run.rates.sgd(at), run.rates.link(at), degree, shown)
+        uses += int(fired.v_hat.sum())
+        spent = {"delay": delays.total[0], "normalized_delay": delays.total_normalized[0]}
+        spent |= {"bytes": uses * run.link_bytes, "iterations": k + 1}
         alpha = float(run.learning_rate(at)[0])
 
         def gradient(i: int, point: Tensor, k: int = k) -> Tensor:
@@ -73,3 +75,5 @@ def plain_loop(
         else:
             theta = mixed(adapted(theta, theta))
         yield torch.stack(theta)
+        if run.budget is not None and spent[run.budget.kind] >= run.budget.value:
+            return

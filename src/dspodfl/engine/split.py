@@ -23,6 +23,7 @@ from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.mix import sparse
 from dspodfl.engine.shard import Shard
 from dspodfl.engine.stack import Block, Neighbours
+from dspodfl.engine.state import unfrozen
 from dspodfl.engine.team import Team, Wait
 from dspodfl.kernels import compiled, mixing
 from dspodfl.models.gradients import has_bias
@@ -68,6 +69,8 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
 class Stepwise:
     """One iteration at a time, as the rule says it. Of the paper's own update, rows travel beside the gradients."""
 
+    rests, idles = False, True
+
     def __init__(self, split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> None:
         self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
         self.state: Any = rule.init(theta) if state is None else state
@@ -93,8 +96,8 @@ class Stepwise:
             early = self._exchange.start(t, self.theta) if isinstance(self._rule, Simultaneous) else None
             gradient: Any = partial(_gradient, self._problem, x, y)
             mix: Any = partial(self._mix, t, early)
-            new, self.state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
-            self.theta = new if self._alive is None else torch.where(self._alive[:, None], new, self.theta)
+            new, state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
+            self.theta, self.state = unfrozen(self._alive, (new, state), (self.theta, self.state))
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""
@@ -135,7 +138,7 @@ class Compiled:
     come is added.
     """
 
-    state = None
+    state, rests, idles = None, False, False
 
     def __init__(self, split: Split, problem: Problem, theta: Tensor) -> None:
         self._problem, self._shard = problem, split.shard

@@ -16,6 +16,7 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from dspodfl import rng
+from dspodfl.budget import Budget
 from dspodfl.data.dataset import Federation
 from dspodfl.engine.ledger import Ledger, Tally, Totals
 from dspodfl.graph import Part
@@ -37,13 +38,34 @@ class Run:
     schedule: Schedule
     data: Federation
     learning_rate: LearningRate
-    until: float = math.inf
-    """The raw total delay from which on nothing fires any more."""
+    budget: Budget | None = None
+    """What the run may spend: nothing fires any more once it has. None: no limit but iterations."""
+    cap: int | None = None
+    """The most iterations of the run; None: as many as the loop makes."""
+    link_bytes: int = 0
+    """Bytes that one use of a link carries, both ways together."""
+    need: int | None = None
+    """Iterations that the run is expected to take; None: its cap."""
 
     @property
     def clients(self) -> int:
         """The number of clients, m."""
         return self.rates.graph.n
+
+    @property
+    def limit(self) -> float:
+        """The cost at which the run ends, in the unit of its budget."""
+        return math.inf if self.budget is None else self.budget.value
+
+    def last(self, iterations: int) -> int:
+        """Return the most iterations that the run takes in a loop of so many."""
+        counted = self.budget is not None and self.budget.kind == "iterations"
+        return min(iterations, self.cap or iterations, int(self.limit) if counted else iterations)
+
+    @property
+    def spends(self) -> bool:
+        """Whether its events, and not its iterations alone, decide where the run ends."""
+        return self.budget is not None and self.budget.kind != "iterations"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +88,10 @@ class Block:
     lr: Tensor  # (iterations, clients), likewise
     tally: Tally
     stack: Stack
+    ends: dict[int, int]
+    """Run -> the number of iterations after which it is over, of those that end in this block."""
+    over: frozenset[int]
+    """Runs that were over before it."""
 
     @cached_property
     def step(self) -> Tensor:
@@ -119,7 +145,7 @@ class Stack:
 
         Blocks begin at multiples of the length wherever a run is taken up again: they are those of a run in one go.
         """
-        draw = _Draw(self, torch.device(device), dtype, start)
+        draw = _Draw(self, torch.device(device), dtype, start, iterations)
         begun = start.iteration if start else 0
         for first in range(begun - begun % length, iterations, length):
             yield draw.block(np.arange(first, min(first + length, iterations)))
@@ -128,56 +154,93 @@ class Stack:
 class _Draw:
     """Draws the blocks of a stack one after the other.
 
-    Most runs fire with the same chances at every iteration, and their coins are kept; the others bring theirs anew
-    with each block.
+    Most runs fire with the same probabilities at every iteration, whose thresholds are kept; the others compute theirs
+    with each block. Nothing is drawn for runs that are over.
     """
 
-    def __init__(self, stack: Stack, device: torch.device, dtype: torch.dtype, start: Totals | None) -> None:
+    def __init__(
+        self, stack: Stack, device: torch.device, dtype: torch.dtype, start: Totals | None, iterations: int
+    ) -> None:
         self.stack, self.device, self.dtype = stack, device, dtype
         self.ledger = Ledger(stack.runs, device, start)
-        runs = list(enumerate(stack.runs))
+        self.caps = [run.last(iterations) for run in stack.runs]
+        self.wired = [r for r, run in enumerate(stack.runs) if not run.wiring.steady]
+        weight = joined([run.wiring.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
+        self.weight = torch.from_numpy(weight).to(device, dtype)
+        self._run_of = self._repeated([run.clients for run in stack.runs])
+        self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
+        self._limit = torch.tensor([run.limit for run in stack.runs], dtype=torch.float64, device=device)
+        self._spending = any(run.spends for run in stack.runs)
+        self._live = set(range(len(stack.runs))) - (self._over(start) if start else set())
+        self._arrange()
+
+    def _over(self, start: Totals) -> set[int]:
+        """Return the runs that were over before a state that the loop is started from."""
+        v, v_hat = (torch.zeros((1, n), dtype=torch.bool, device=self.device) for n in self._sizes)
+        spent = self.ledger.trial(np.array([start.iteration]), v, v_hat).tally.cost_before >= self._limit
+        return {r for r, cap in enumerate(self.caps) if cap <= start.iteration or bool(spent[r])}
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return self.stack.clients, self.stack.all_links
+
+    def _repeated(self, counts: list[int]) -> Tensor:
+        """Return the number of each run, as often as it has clients, or links."""
+        number = torch.arange(len(counts), device=self.device)
+        return torch.repeat_interleave(number, torch.tensor(counts, device=self.device))
+
+    def _arrange(self) -> None:
+        """Sort the runs that are not over by how their events are drawn."""
+        runs = [(r, self.stack.runs[r]) for r in sorted(self._live)]
         steady = [r for r, run in runs if isinstance(run.schedule, Sporadic) and run.schedule.steady(run.rates)]
         self.moving = [r for r, run in runs if isinstance(run.schedule, Sporadic) and r not in set(steady)]
         self.own = [r for r, run in runs if not isinstance(run.schedule, Sporadic)]
-        self.wired = [r for r, run in runs if not run.wiring.steady]
         self.coins = self._coins(steady, np.zeros(1, dtype=np.int64))
-        weight = joined([run.wiring.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
-        self.weight = torch.from_numpy(weight).to(device, dtype)
-        count = torch.tensor([run.clients for run in stack.runs], device=device)
-        self._run_of = torch.repeat_interleave(torch.arange(len(runs), device=device), count)
-        count = torch.tensor([run.rates.graph.links for run in stack.runs], device=device)
-        self._run_of_link = torch.repeat_interleave(torch.arange(len(runs), device=device), count)
-        until = torch.tensor([run.until for run in stack.runs], dtype=torch.float64, device=device)
-        self._until = until if bool(torch.isfinite(until).any()) else None
 
     def block(self, k: np.ndarray) -> Block:
         """The events of some iterations, and what follows from them."""
         stack, device = self.stack, self.device
         at = torch.from_numpy(k).to(device)[:, None]
-        v = torch.zeros((len(k), stack.clients), dtype=torch.bool, device=device)
-        v_hat = torch.zeros((len(k), stack.all_links), dtype=torch.bool, device=device)
+        v, v_hat = (torch.zeros((len(k), n), dtype=torch.bool, device=device) for n in self._sizes)
         for clients, links in filter(None, (self.coins, self._coins(self.moving, k))):
             clients.draw(at, Stream.SGD, v)
             links.draw(at, Stream.LINK, v_hat)
         for r in self.own:
             run = stack.runs[r]
-            events = run.schedule(k, Part.whole(run.rates.graph, run.seed), run.rates)
-            v[:, stack.rows[r]] = torch.from_numpy(np.ascontiguousarray(events.v)).to(device)
-            v_hat[:, stack.links[r]] = torch.from_numpy(np.ascontiguousarray(events.v_hat)).to(device)
+            some = k[k < self.caps[r]]  # what was recorded may end there
+            if len(some):
+                events = run.schedule(some, Part.whole(run.rates.graph, run.seed), run.rates)
+                v[: len(some), stack.rows[r]] = torch.from_numpy(np.ascontiguousarray(events.v)).to(device)
+                v_hat[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(events.v_hat)).to(device)
         weight = self.weight.expand(len(k), -1).clone() if self.wired else self.weight
         for r in self.wired:
             present, ratio, _ = stack.runs[r].wiring.at(k)
             weight[:, stack.links[r]] = torch.from_numpy(ratio).to(device, self.dtype)
             if present is not None:
                 v_hat[:, stack.links[r]] &= torch.from_numpy(present).to(device)
-        if self._until is not None:
-            over = self.ledger.before(k, v, v_hat) >= self._until
-            v &= ~over[:, self._run_of]
-            v_hat &= ~over[:, self._run_of_link]
+        over = frozenset(range(len(stack.runs))) - self._live
+        tally, ends = self._tallied(k, at, v, v_hat)
         known = {id(run.learning_rate): run.learning_rate(k) for run in stack.runs}
         rates = np.stack([known[id(run.learning_rate)] for run in stack.runs], axis=1)
         lr = torch.from_numpy(rates).to(device, self.dtype)[:, self._run_of]
-        return Block(k, v, v_hat, v_hat * weight, lr, self.ledger.add(k, v, v_hat), stack)
+        return Block(k, v, v_hat, v_hat * weight, lr, tally, stack, ends, over)
+
+    def _tallied(self, k: np.ndarray, at: Tensor, v: Tensor, v_hat: Tensor) -> tuple[Tally, dict[int, int]]:
+        """Take back what would fire in runs that are over, and count the rest; gives who ends where."""
+        found, first, last = self.ledger.trial(k, v, v_hat), int(k[0]), int(k[-1]) + 1
+        ends = {r: self.caps[r] for r in self._live if self.caps[r] <= last}
+        if self._spending:
+            reached = ((found.tally.cost < self._limit).sum(dim=0) + first + 1).tolist()  # costs never fall
+            ends |= {r: min(reached[r], ends.get(r, last)) for r in self._live if reached[r] <= last}
+        if any(end < last for end in ends.values()):
+            stop = torch.tensor([ends.get(r, last) for r in range(len(self.caps))], device=self.device)
+            v &= at < stop[self._run_of]
+            v_hat &= at < stop[self._run_of_link]
+            found = self.ledger.trial(k, v, v_hat)
+        if ends:
+            self._live -= ends.keys()
+            self._arrange()
+        return self.ledger.book(found), ends
 
     def _coins(self, runs: list[int], k: np.ndarray) -> tuple[_Coins, _Coins] | None:
         """The coins of some runs, of clients and of links."""

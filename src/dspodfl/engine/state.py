@@ -141,6 +141,27 @@ def leaves(state: Any, clients: int) -> list[Tensor]:
     raise InputError("the state of the rule", what, allowed)
 
 
+def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
+    """Return the new values of clients that advance, and the old ones of those that are frozen.
+
+    Args:
+        alive: Which clients advance, (clients,), bool; None: all.
+        new: Tensors of a row a client, in tuples, lists and dictionaries, as `leaves` knows them.
+        old: The same before.
+    """
+    if alive is None:
+        return new
+    if isinstance(new, Tensor):
+        same = isinstance(old, Tensor) and new.ndim and new.shape == old.shape and len(new) == len(alive)
+        return torch.where(alive.view(-1, *[1] * (new.ndim - 1)), new, old) if same else new
+    if isinstance(new, dict):
+        return {key: unfrozen(alive, part, old.get(key)) for key, part in new.items()}
+    if isinstance(new, tuple | list):
+        parts = [unfrozen(alive, part, before) for part, before in zip(new, old, strict=True)]
+        return type(new)(*parts) if hasattr(new, "_fields") else type(new)(parts)
+    return new
+
+
 def _filled(template: Any, found: Iterator[Tensor]) -> Any:
     if template is None:
         return None
