@@ -24,6 +24,7 @@ STUDY = SimpleNamespace(
     runs=[SimpleNamespace(algorithm=name, seed=seed) for seed in (0, 1) for name in ("dspodfl", "dgd")],
     iterations=LAST,
     model=SimpleNamespace(unflatten=lambda models: {"w": models}),
+    ended_by=lambda run, row: "budget" if row["iteration"] == LAST else None,
 )
 """Four runs, of which nothing but the names is asked."""
 
@@ -37,9 +38,8 @@ def looked_at(iteration, wave, plan, models=None):
     rows = [{"algorithm": STUDY.runs[r].algorithm, "seed": STUDY.runs[r].seed, "iteration": iteration} for r in wave]
     accuracies = [torch.full((2,), 0.1 * iteration) for _ in wave]
     own = models or (lambda r: torch.tensor([[r, iteration]]))
-    return SimpleNamespace(
-        iteration=iteration, rows=rows, accuracies=accuracies, runs=wave, wave=wave, plan=plan, models=own
-    )
+    about = {"iteration": iteration, "over": iteration == LAST, "plan": plan, "models": own}
+    return SimpleNamespace(rows=rows, accuracies=accuracies, runs=wave, wave=wave, **about)
 
 
 def planned(*waves):
@@ -59,8 +59,8 @@ def test_what_ranks_measure_is_known_to_the_first_of_them_once_they_have_met():
         for k in (2, LAST):
             findings.advance(k, len(mine), seconds=k)
             findings.add(looked_at(k, mine, planned([0, 1, 2, 3])), seconds=k)
-        before, fresh = len(findings.known.rows), len(findings.meet())
-        assert findings.meet() == []  # there is nothing new
+        before, fresh = len(findings.known.rows), len(findings.meet(over=True))
+        assert findings.meet(over=True) == []  # there is nothing new
         return before, fresh, findings, findings.models()
 
     (before, fresh, first, models), (_, elsewhere, other, _) = together(2, work)
@@ -77,7 +77,7 @@ def test_where_clients_are_split_every_rank_knows_the_rows_and_the_first_keeps_t
         team.sent += 10 * (team.rank + 1)
         assembled = lambda r: team.total(torch.tensor([[r]]))  # noqa: E731  # all ranks have to ask
         findings.add(looked_at(LAST, [0, 1], planned([0, 1], [2, 3]), assembled), seconds=1.0)
-        findings.meet()
+        findings.meet(over=True)
         return findings
 
     first, other = together(2, work)
@@ -95,7 +95,7 @@ def test_models_of_a_wave_are_kept_where_another_follows():
     findings = Findings(STUDY, divided(Alone(), "alone"))
     for found in (looked_at(LAST, [0, 1], plan), looked_at(2, [2, 3], plan.finished())):
         findings.add(found, seconds=1.0)
-        findings.meet()
+        findings.meet(found.over)
     assert sorted(findings.known.finished) == [0, 1]
     assert list(numbers(findings.models()).values()) == [[[0, LAST]], [[1, LAST]], [[2, 2]], [[3, 2]]]
     assert not findings.complete
@@ -104,7 +104,7 @@ def test_models_of_a_wave_are_kept_where_another_follows():
 def test_models_of_the_only_wave_are_not_copied_aside():
     findings = Findings(STUDY, divided(Alone(), "alone"))
     findings.add(looked_at(LAST, [0, 1, 2, 3], planned([0, 1, 2, 3])), seconds=1.0)
-    findings.meet()
+    findings.meet(over=True)
     assert findings.complete and findings.known.finished == {}
     assert len(findings.models()) == 4
 
@@ -119,7 +119,7 @@ def gone_through(study, start=None, store=None):
     watch = Watch(lambda k, runs: findings.advance(k, runs, findings.seconds + 1.0), findings.recorder.add)
     for found in measure(study, CPU, watch, findings.position(), division):
         findings.add(found, findings.seconds)
-        findings.meet()
+        findings.meet(found.over)
         if store:
             store.save(findings.checkpoint({}))
     return findings

@@ -33,7 +33,7 @@ def cap(run: Run, budget: Budget, iterations: int | None) -> tuple[int, int]:
         most 10⁶ (a budget of iterations is its own cap). A recorded schedule ends with its record.
     """
     if budget.kind == "iterations":
-        most = int(budget.value) if iterations is None else min(iterations, int(budget.value))
+        most = min(iterations or LONGEST * LONGEST, math.ceil(budget.value))
         return most, most
     longest = min(iterations or LONGEST, getattr(run.schedule, "recorded", None) or LONGEST)
     need = expected(run, budget, longest)

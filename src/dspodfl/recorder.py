@@ -23,6 +23,8 @@ class Recorder:
         """The events of a block; what is known of its iterations already, or of later ones, gives way to them."""
         start = int(block.k[0])
         for n, r in enumerate(wave):
+            if n in block.over:  # nothing of it is drawn any more
+                continue
             parts = self._parts.setdefault(r, {})
             while parts:
                 first = next(reversed(parts))

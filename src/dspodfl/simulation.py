@@ -181,14 +181,15 @@ class Simulation:
             if last is not None and last.wave != found.wave:
                 before += last.iteration if last.over else 0
             findings.add(found, seconds())
-            if alone or pace.met(found.iteration):
+            met = not apart or pace.met(found.iteration)  # ranks that share each run are never apart
+            if met:
                 pace.over = found.over if alone else not self.team.any(not found.over)
                 self._note(findings.meet(pace.over))
                 if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
                     self._save()
             if found.rows:
                 yield Update(found.iteration, self.study.longest, found.rows, found, findings.names)
-            if (alone or pace.met(found.iteration)) and self.team.any(self._stop()):
+            if met and self.team.any(self._stop()):
                 self.stopped = True
                 self.put_away()
                 return

@@ -60,7 +60,7 @@ class Run:
     def last(self, iterations: int) -> int:
         """Return the most iterations that the run takes in a loop of so many."""
         counted = self.budget is not None and self.budget.kind == "iterations"
-        return min(iterations, self.cap or iterations, int(self.limit) if counted else iterations)
+        return min(iterations, self.cap or iterations, math.ceil(self.limit) if counted else iterations)
 
     @property
     def spends(self) -> bool:
