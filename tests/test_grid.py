@@ -12,7 +12,7 @@ from tests.edge import TINY, merged, on_the_cpu
 from dspodfl import ConfigError, InputError, run, study, sweep
 from dspodfl.config import Config
 from dspodfl.errors import DataError
-from dspodfl.grid import Axis, Point, assign, cells
+from dspodfl.grid import NUMBERS, Axis, Point, assign, cells
 from dspodfl.judging import COLUMNS
 from dspodfl.sweep import Sweep, claim
 
@@ -202,3 +202,67 @@ def test_a_folder_is_taken_for_one_grid(tmp_path):
 
 def test_a_grid_is_made_of_configurations():
     assert all(isinstance(cell.config, Config) for cell in grid(RATES))
+
+
+# --- cells of another version ---------------------------------------------------------------------------------
+
+
+def test_the_former_name_of_a_cell_is_the_one_that_version_0_1_gave_it():
+    """Known answers, computed by 0.1.0."""
+    rest = {"train": {"iterations": 4000, "until_delay": 5000.0}, "eval": {"every": 4000, "at_delay": [2500, 5000]}}
+    ridge = {"seeds": 1, "data": {"name": "ridge"}, "graph": {"kind": "ring"}, "train": {"iterations": 40}}
+    answers = {"14974cbcd1c58496": {"train": {"iterations": 2000}}, "7db1a5a256ea0fce": rest, "3ae4eb70a56ad38e": ridge}
+    assert {cells(raw, [])[0].former_digest: raw for raw in answers.values()} == answers
+    for new in ({}, {"train": {"until": {"bytes": 5.0}, "iterations": 9}}, {"train": {"until": {"delay": 5.0}}}):
+        assert cells(new, [])[0].former_digest is None
+
+
+def test_a_finished_cell_of_version_0_1_is_found_and_its_repeated_rows_are_left_out(tmp_path):
+    changes = {"train": {"iterations": 9, "until_delay": 12.0}, "eval": {"every": 1}}
+    (cell,) = grid(**changes)
+    run = Sweep([cell], [])
+    list(run)
+    metrics = run.metrics()
+    resting = []
+    for _, rows in metrics.groupby(["algorithm", "seed"], sort=False):
+        last = rows.iloc[-1:]
+        resting += [rows, *(last.assign(iteration=k) for k in range(int(last["iteration"].iloc[0]) + 1, 10))]
+    pd.concat(resting, ignore_index=True).to_parquet(tmp_path / f"{cell.former_digest}.parquet", index=False)
+    again = Sweep([cell], [], tmp_path)
+    assert again.finished == [cell]
+    pd.testing.assert_frame_equal(again.metrics(), metrics)
+
+
+def test_cells_of_other_numbers_are_run_again(tmp_path, monkeypatch):
+    (cell,) = grid()
+    list(Sweep([cell], [], tmp_path))
+    assert Sweep([cell], [], tmp_path).finished
+    monkeypatch.setattr("dspodfl.grid.NUMBERS", 2)
+    assert not Sweep([cell], [], tmp_path).finished and cell.former_digest is None
+
+
+def test_a_key_that_is_new_and_at_its_default_does_not_change_the_name_of_a_cell():
+    """What a name is made of is what differs from the defaults."""
+    (cell,) = grid()
+    content = cell.config.model_dump(mode="json", exclude_defaults=True)
+    assert "checkpoint" not in content and "precision" not in content["train"] and "points" not in content["eval"]
+
+
+def test_the_numbers_of_a_small_study_are_those_of_their_version():
+    """Where this fails, the same configuration gives other numbers: raise `NUMBERS`, and write the new ones here."""
+    (cell,) = grid(algorithms=["dspodfl", "dfedavg"], train={"iterations": 6}, eval={"every": 6})
+    run = Sweep([cell], [])
+    list(run)
+    last = run.metrics().groupby("algorithm").last()
+    assert NUMBERS == 1
+    assert last["delay_total"].to_dict() == pytest.approx(DELAYS, rel=1e-12)
+    assert last["loss"].to_dict() == pytest.approx(LOSSES, rel=1e-5)
+    known = {"batch_size": 16, "dfedavg_period": "auto", "order": "simultaneous", "precision": "auto"}
+    defaults = Config().model_dump(mode="json")
+    assert {key: defaults["train"][key] for key in known} == known
+    assert defaults["train"]["learning_rate"] == {"kind": "constant", "value": 0.01}
+    assert defaults["graph"]["radius"] == 0.4 and defaults["rates"]["floor"] == 1e-6 and defaults["seeds"] == 3
+
+
+DELAYS = {"dfedavg": 206.53788743100458, "dspodfl": 6.720567597236286}
+LOSSES = {"dfedavg": 0.753867552243173, "dspodfl": 0.7798162701539695}

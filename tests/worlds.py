@@ -184,7 +184,9 @@ def advance(
     looks = [[] for _ in runs]
     start = torch.cat([theta.to(dtype) for theta in initial])
     how = RULES[rule] if isinstance(rule, str) else rule
-    for shot in simulate(stack, problem, how, start, iterations=iterations, every=iterations if every == 0 else every, **more):
+    for shot in simulate(
+        stack, problem, how, start, iterations=iterations, every=iterations if every == 0 else every, **more
+    ):
         for r, counters, diverged in zip(shot.runs, shot.counters, shot.diverged, strict=True):
             looks[r].append(Look(shot.iteration, shot.models(stack.rows[r]).cpu().clone(), counters, diverged))
     return looks

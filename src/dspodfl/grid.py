@@ -19,9 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dspodfl._version import __version__
 from dspodfl.config import FREE, Config
 from dspodfl.errors import ConfigError
+
+NUMBERS = 1
+"""The version of what is computed. It moves whenever the same configuration gives other numbers, or a default changes:
+cells that are finished are then run again. A test pins the numbers of a small study to it."""
+_FORMER_TRAIN = ("iterations", "batch_size", "learning_rate", "order", "dfedavg_period", "precision")
+_FORMER_EVAL = ("every", "at_delay", "targets")
+"""The keys of version 0.1."""
 
 Value = float | int | str | bool
 """What a point of an axis is called: a column of the tables has these."""
@@ -77,17 +83,38 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """A name for what the cell computes: equal for equal configurations of one version."""
-        content = self.config.model_dump(exclude=set(FREE))
-        if content["train"]["until_delay"] is None:  # newer than cells that are finished
-            del content["train"]["until_delay"]
-        text = json.dumps([__version__, content], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """A name for what the cell computes: equal for equal configurations of one version of the numbers."""
+        content = self.config.model_dump(mode="json", exclude=set(FREE), exclude_defaults=True)
+        return _named([NUMBERS, content])
+
+    @property
+    def former_digest(self) -> str | None:
+        """The name that version 0.1 gave the same cell; None where it computes what 0.1 could not.
+
+        Cells of 0.1 are good for as long as the numbers are those of `NUMBERS` = 1.
+        """
+        config, until = self.config, self.config.train.until
+        if NUMBERS != 1 or config.train.iterations is None or (until is not None and until.delay is None):
+            return None
+        if (until is not None and config.eval.every is None) or config.eval.points is not None:
+            return None
+        content = config.model_dump(exclude=set(FREE))
+        content["train"] = {key: content["train"][key] for key in _FORMER_TRAIN}
+        content["train"] |= {} if until is None else {"until_delay": until.delay}
+        new = {key: value for key, value in content["eval"].items() if key not in _FORMER_EVAL and value is not None}
+        content["eval"] = {key: content["eval"][key] for key in _FORMER_EVAL} | new
+        content["eval"]["every"] = config.eval.every or 100
+        return _named(["0.1.0", content])
 
     @property
     def label(self) -> str:
         """The point in words."""
         return ", ".join(f"{name} = {value}" for name, value in self.point.items()) or "the only cell"
+
+
+def _named(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def cells(base: Mapping[str, Any], axes: Sequence[Axis]) -> list[Cell]:

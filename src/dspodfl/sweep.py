@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from dspodfl.budget import Budget
 from dspodfl.config.build import build
 from dspodfl.data import Dataset
 from dspodfl.errors import DataError, InputError
@@ -54,9 +55,9 @@ class Sweep:
             choose_precision(cell.config.train.precision, self._device)
         if self.store is not None:
             for cell in self.cells:
-                path = self._path(cell)
-                if path.is_file():
-                    self._found[cell.digest] = _read(path)
+                path = self._kept(cell)
+                if path is not None:
+                    self._found[cell.digest] = without_repeats(_read(path), cell.config.train.budget)
 
     def prepare(self) -> None:
         """Build what is not finished: what cannot be built is found out before anything runs."""
@@ -118,6 +119,12 @@ class Sweep:
         assert self.store is not None
         return self.store / f"{cell.digest}.parquet"
 
+    def _kept(self, cell: Cell) -> Path | None:
+        """Where a finished cell is kept, under its name or under the one that an earlier version gave it."""
+        assert self.store is not None
+        names = [name for name in (cell.digest, cell.former_digest) if name is not None]
+        return next((path for name in names if (path := self.store / f"{name}.parquet").is_file()), None)
+
     @property
     def finished(self) -> list[Cell]:
         """The cells that need not be run."""
@@ -150,6 +157,15 @@ class Sweep:
         return provenance(self._device) | {
             "precision": choose_precision(cell.config.train.precision, self._device)[0],
         }
+
+
+def without_repeats(metrics: pd.DataFrame, budget: Budget) -> pd.DataFrame:
+    """Rows of runs up to where each spent its budget: version 0.1 repeated that one at every later evaluation."""
+    spent = (metrics[budget.column] >= budget.value).astype(int)
+    before = spent.groupby([metrics["algorithm"], metrics["seed"]]).cumsum() - spent
+    kept = metrics[before == 0].reset_index(drop=True)
+    kept.attrs = metrics.attrs
+    return kept
 
 
 def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:

@@ -183,7 +183,9 @@ def test_the_cap_of_a_custom_schedule_follows_what_it_does_at_first():
         fires = (k % 3 == 0)[:, None]
         return Events(np.repeat(fires, len(part.client), 1), np.zeros((len(k), len(part.link)), bool))
 
-    run = limited("mine", 0, None, n=4, data=classified(), sgd=Given(0.5), schedule=every_third)  # 2 in three iterations
+    run = limited(
+        "mine", 0, None, n=4, data=classified(), sgd=Given(0.5), schedule=every_third
+    )  # 2 in three iterations
     assert expected(run, Budget("delay", 200.0)) == pytest.approx(300, rel=0.01)
 
 
