@@ -193,13 +193,24 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _on_setting(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What a file says, and what the setting that it names says where it does not; ``set`` changes the base."""
+    """What a file says, and what the setting that it names says where it does not.
+
+    ``set`` changes keys of the base, and ``unset`` leaves them to their defaults.
+    """
     name, known = raw.pop("setting"), {file.stem: file for file in (folder() / "settings").glob("*.toml")}
     if name not in known:
         raise ConfigError([f"{path}: setting = {name!r}: must be one of {', '.join(sorted(known))}"])
     if "base" in raw:
         raise ConfigError([f"{path}: base: must be left out where a setting is named; [set] changes its keys"])
     whole = _toml(known[name]) | raw
+    for key in whole.pop("unset", []):
+        *tables, last = key.split(".")
+        table = whole["base"]
+        for part in tables:
+            table = table.get(part, {})
+        if last not in table:
+            raise ConfigError([f"{path}: unset = {key!r}: must be a key of the setting {name!r}"])
+        del table[last]
     for key, value in whole.pop("set", {}).items():
         assign(whole["base"], key, value)
     return whole
