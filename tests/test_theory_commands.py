@@ -315,7 +315,6 @@ def test_sweep_over_the_learning_rate_and_the_graph_writes_a_table_and_a_picture
         (("bound", "ridge.toml", "--reach", "-1"), "--reach = -1.0: must be a finite number, at least 0"),
         (("bound", "ridge.toml", "--points", "1"), "--points = 1: must be an integer of at least 2"),
         (("bound", "ridge.toml", "--set", "train.order=adapt_then_combine"), "train.order = 'adapt_then_combine'"),
-        (("bound", "ridge.toml", "--set", "train.until_delay=50"), "train.until_delay = 50.0"),
         (("bound", "ridge.toml", "--algorithms", "dgdd"), "algorithms = 'dgdd'"),
         (("bound", "ridge.toml", "--set", "data.noise=-1"), "data.noise = -1"),
         (("sweep", "ridge.toml", "--over", "rates.sgd.value"), "must be table.key=value,value"),

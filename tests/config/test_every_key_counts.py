@@ -654,13 +654,31 @@ def test_dfedavg_exchanges_after_its_period():
     assert events("dfedavg", 10, rates=rates).v_hat.all(axis=1).nonzero()[0].tolist() == [4, 9]
 
 
-@says("Train.until_delay")
-def test_a_run_rests_once_its_delay_has_reached_the_bound():
+@says("Train.until", "Until.delay", "Until.normalized_delay", "Until.bytes", "Until.iterations")
+def test_a_run_ends_once_it_has_spent_its_budget():
+    rates = {"sgd": {"law": "constant", "value": 0.5}, "link": {"law": "constant", "value": 0.5}}
+    base = {"algorithms": ["dgd"], "rates": rates, "eval": {"every": 1}}  # a delay of 4 an iteration, normalized 2
+    carried = 8 * 16 * 4  # bytes an iteration: 16 parameters both ways over four links
+    for until, last in (
+        ({"delay": 10.0}, 3),
+        ({"delay": 12.0}, 3),
+        ({"delay": 12.5}, 4),
+        ({"normalized_delay": 3.9}, 2),
+        ({"normalized_delay": 4.1}, 3),
+        ({"bytes": 2.0 * carried}, 2),
+        ({"bytes": 2.0 * carried + 1}, 3),
+        ({"iterations": 2}, 2),
+    ):
+        found = run(tiny(**base, train={"iterations": 5, "until": until}), device="cpu").metrics
+        assert found["iteration"].tolist() == list(range(last + 1))
+
+
+@says("Eval.points")
+def test_points_are_equal_parts_of_the_budget():
     rates = {"sgd": {"law": "constant", "value": 0.5}, "link": {"law": "constant", "value": 0.5}}  # 4 an iteration
-    base = {"algorithms": ["dgd"], "rates": rates, "eval": {"every": 1}}
-    for until, reached in ((10.0, [0, 4, 8, 12, 12, 12]), (12.0, [0, 4, 8, 12, 12, 12]), (12.5, [0, 4, 8, 12, 16, 16])):
-        found = run(tiny(**base, train={"iterations": 5, "until_delay": until}), device="cpu").metrics
-        assert found["delay_total"].tolist() == reached
+    train = {"iterations": None, "until": {"delay": 40.0}}
+    for points, at in ((1, [0, 10]), (2, [0, 5, 10]), (4, [0, 3, 5, 8, 10])):
+        assert evaluated(rates=rates, train=train, eval={"every": None, "points": points}) == at
 
 
 @says("Train.precision")
