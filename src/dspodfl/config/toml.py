@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Sequence
 from datetime import date, time
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -89,22 +88,23 @@ def _within(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 def dumps(values: dict[str, Any]) -> str:
     """TOML text of a resolved configuration: scalars, then tables; what is null is left out."""
-    top = [f"{key} = {_inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    top = [f"{key} = {inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
     for name, table in values.items():
         if isinstance(table, dict):
             top += ["", f"[{name}]"]
-            top += [f"{key} = {_inline(value)}" for key, value in _kind_first(table)]
+            top += [f"{key} = {inline(value)}" for key, value in _kind_first(table)]
     return "\n".join(top) + "\n"
 
 
-def _inline(value: Any) -> str:
+def inline(value: Any) -> str:
+    """Write a value as TOML, tables inline."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in _kind_first(value))
+        inside = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in _kind_first(value))
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(_inline(item) for item in value)}]"
+        return f"[{', '.join(inline(item) for item in value)}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, date | time):
@@ -118,9 +118,4 @@ def _kind_first(table: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _inline(key)
-
-
-def template() -> str:
-    """The commented default configuration that ``dspodfl init`` writes."""
-    return resources.files("dspodfl.config").joinpath("default.toml").read_text(encoding="utf-8")
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else inline(key)
