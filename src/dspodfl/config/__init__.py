@@ -2,6 +2,6 @@
 
 from dspodfl.config.schema import FREE, Config
 from dspodfl.config.template import template
-from dspodfl.config.toml import dumps, load
+from dspodfl.config.toml import as_config, dumps, load
 
-__all__ = ["FREE", "Config", "dumps", "load", "template"]
+__all__ = ["FREE", "Config", "as_config", "dumps", "load", "template"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
 from dspodfl.config.rate_tables import Rates
+from dspodfl.config.shorthand import expand
 from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.errors import ConfigError, nearest
 from dspodfl.schedule import SCHEDULES
@@ -146,6 +147,8 @@ _DEFAULT_TAGS = (
 def _complete(raw: Any) -> Any:
     """Plain Python values, with the default kind where a table does not name its own."""
     out = _plain(raw)
+    if isinstance(out, dict):
+        out = expand(out)
     for path, key, default in _DEFAULT_TAGS:
         table = out
         for part in path.split("."):
@@ -201,6 +204,20 @@ class Config(Table):
             super().__init__(**_complete(values))
         except ValidationError as error:
             raise ConfigError(explain(error)) from None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Config:
+        """Read a configuration from a TOML file.
+
+        Args:
+            path: the file; relative paths in it are relative to its folder.
+
+        Raises:
+            ConfigError: the file is missing, is no TOML, or says something that cannot be used.
+        """
+        from dspodfl.config.toml import load
+
+        return load(Path(path))
 
     @model_validator(mode="after")
     def _together(self) -> Config:

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
 from typing import Any
 
 from dspodfl.config.schema import Config
-from dspodfl.errors import ConfigError
+from dspodfl.config.shorthand import expand
+from dspodfl.errors import ConfigError, InputError
 
 _BARE_WORD = re.compile(r"[^\s\"'\[\]{}=,#]+")
 _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
@@ -25,13 +26,33 @@ def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -
     """
     raw: dict[str, Any] = {}
     if path is not None:
-        raw = _read(path)
+        raw = expand(_read(path))
         _anchor(raw, path.resolve().parent)
     for change in changes:
         _apply(raw, change)
+        raw = expand(raw)
     raw.update({key: value for key, value in values.items() if value is not None})
     _anchor(raw, Path.cwd())
     return Config(**raw)
+
+
+def as_config(given: object) -> Config:
+    """Give the configuration that a user means: a `Config`, a TOML file, a dictionary of tables, or the defaults.
+
+    >>> as_config({"train": {"learning_rate": 0.1}}).train.learning_rate.value
+    0.1
+    """
+    if given is None or isinstance(given, Config):
+        return given or Config()
+    if isinstance(given, str | os.PathLike):
+        return load(Path(given))
+    if isinstance(given, Mapping):
+        odd = [key for key in given if not isinstance(key, str)]
+        if odd:
+            raise ConfigError([f"config: {odd[0]!r} is no key; keys are strings, e.g. 'train'"])
+        return Config(**given)
+    allowed = "a Config, the path of a TOML file or a dictionary of tables"
+    raise InputError("config", type(given).__name__, allowed)
 
 
 def _read(path: Path) -> dict[str, Any]:
