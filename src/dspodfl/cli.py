@@ -149,7 +149,9 @@ def _is_schema(path: Path, title: str) -> bool:
 
 
 def _free(path: Path, overwrite: bool) -> None:
-    """Refuse a file that is there, unless it may be replaced."""
+    """Refuse a file that is there, unless it may be replaced, and one whose folder is not."""
+    if not path.parent.is_dir():
+        raise InputError("file", str(path), "a file that can be written (No such file or directory)")
     if path.exists() and not overwrite:
         raise InputError("file", str(path), "a file that does not exist yet (or use --overwrite)")
 
