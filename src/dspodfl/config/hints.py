@@ -87,14 +87,14 @@ def hint(path: str, value: object) -> str:
         A clause such as ``did you mean train.learning_rate?``, or an empty string.
     """
     table, _, key = path.rpartition(".")
-    kinds = _index().get(path, [])
-    if kinds:  # another alternative of the same table has it
-        return f"it belongs to {' and '.join(map(repr, dict.fromkeys(kinds)))}"
+    kinds = list(dict.fromkeys(filter(None, _index().get(path, []))))
+    if kinds:  # other alternatives of the same table have it
+        return f"it belongs to {_listed([repr(kind) for kind in kinds], 'and')}"
     found = [other for other in _candidates(key, value) if other != path]
     near = [other for other in found if table and other.partition(".")[0] == table.partition(".")[0]]
     found = (near or found)[:_MOST]
     if found:
-        return f"did you mean {_or(found)}?"
+        return f"did you mean {_listed(found, 'or')}?"
     option = _OPTIONS.get(_bare(key))
     if option:
         return f"it is no key: use the option --{option}, or in Python run(…, {option}=…)"
@@ -147,8 +147,8 @@ def _bare(key: str) -> str:
     return re.sub(r"[\s_-]+", "", key).casefold()
 
 
-def _or(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+def _listed(names: list[str], word: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 @cache
@@ -162,17 +162,14 @@ def _other_names() -> dict[str, list[str]]:
 
 @cache
 def _index() -> dict[str, list[str]]:
-    """Path of each key -> the alternatives that have it, where it belongs to some of a union only."""
+    """Path of each key -> the alternatives that have it; the empty word where its table is the only one."""
     found: dict[str, list[str]] = {}
     _walk(Config, "", found, {})
-    return {path: kinds for path, kinds in found.items() if all(kinds)}
+    return found
 
 
-@cache
 def _places() -> list[str]:
-    found: dict[str, list[str]] = {}
-    _walk(Config, "", found, {})
-    return list(found)
+    return list(_index())
 
 
 @cache
@@ -187,7 +184,8 @@ def _walk(
 ) -> None:
     for key, field in table.model_fields.items():
         place = f"{path}.{key}" if path else key
-        found.setdefault(place, []).append(tag(table) or "")
+        untagged = "factory" if "factory" in table.model_fields else ""
+        found.setdefault(place, []).append(tag(table) or untagged)
         inner = tables_of(field.annotation)
         if inner and place not in held:
             held[place] = inner

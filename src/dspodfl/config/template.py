@@ -37,7 +37,7 @@ def template() -> str:
     shown: set[tuple[type[BaseModel], ...]] = set()
     for key in keys(Config):
         if not key.tables:
-            out += _entry(key.name, key)
+            out += _entry(key)
     for key in keys(Config):
         if key.tables:
             out += ["", *_wrapped("# ", key.description[:1].upper() + key.description[1:] + "."), f"[{key.name}]"]
@@ -69,9 +69,9 @@ def _union(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
             yield from _comment(f"# {word} = {inline(tag(table))}", [summary(table) + note])
         else:
             yield f"# {summary(table)}"
-        for found in keys(table):
-            if found.name not in {k.name for k in shared}:
-                yield from _entry(found.name, found, inside=True)
+        own = [found for found in keys(table) if found.name not in {k.name for k in shared}]
+        for number, found in enumerate(own):
+            yield from _entry(found, inside=word is not None or number > 0)
     for found in shared:
         yield from _member(found, shown)
 
@@ -79,7 +79,7 @@ def _union(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
 def _member(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
     """A key inside a table; one that holds a table is written in one line, its alternatives below it."""
     if not key.tables:
-        yield from _entry(key.name, key)
+        yield from _entry(key)
         return
     tables = tuple(written(key.tables))
     off = key.default is None
@@ -111,10 +111,10 @@ def _default_of(key: Key, tables: list[type[BaseModel]]) -> type[BaseModel]:
     return next((table for table in tables if default.get(tag_key(table) or "") == tag(table)), tables[0])
 
 
-def _entry(name: str, key: Key, *, inside: bool = False) -> Iterator[str]:
+def _entry(key: Key, *, inside: bool = False) -> Iterator[str]:
     """A key with a plain value; ``inside`` an alternative that is not the default it is indented and commented out."""
     words = [" | ".join(key.choices)] if key.choices else []
-    code = _assignment(name, key.example, inside or key.default is None)
+    code = _assignment(key.name, key.example, inside or key.default is None)
     yield from _comment(code.replace("# ", "#   ", 1) if inside else code, [key.description, *words])
 
 

@@ -121,7 +121,7 @@ def _from_mapping(given: Mapping[str, Any]) -> tuple[Part | list[Part], Part | N
         x, y, x_test, y_test = (given[key] for key in arrays)
         return _pair(x, y, "train"), _pair(x_test, y_test, "test"), {}
     if "train" not in given:
-        names = ", ".join(map(repr, given))
+        names = ", ".join(map(str, given))
         raise InputError(
             "data", f"a dictionary with {names or 'nothing'}", f"one with 'train' and 'test', or {ALLOWED}"
         )
