@@ -200,6 +200,12 @@ def test_every_name_in_use_elsewhere_is_answered_with_keys_that_exist():
             assert all(name.strip("?,'") in _places() for name in found.split() if "." in name), (word, found)
 
 
+def test_a_key_as_long_as_a_book_is_refused_in_a_line():
+    with pytest.raises(ConfigError) as caught:
+        Config(**{"a_" * 10_000: 1})
+    assert len(str(caught.value)) < 400 and "unknown key" in str(caught.value)
+
+
 def test_a_hint_reaches_the_command_line(monkeypatch, capsys, tmp_path):
     dspodfl_ = CommandLine(monkeypatch, capsys, tmp_path)
     (tmp_path / "study.toml").write_text(TINY_TOML)

@@ -107,7 +107,8 @@ def _unknown_key(path: str, table: type[BaseModel] | None, value: object) -> str
         replace = f"; to change the kind replace the whole table, e.g. --set '{where}={{ … }}'"
     clause = f"; {meant}" if meant else ""
     joined = "" if meant.endswith("?") else ";"
-    return f"{path} = {_short(value)}: unknown key{clause}{joined} allowed here{of}: {', '.join(keys)}{replace}"
+    name = path if len(path) <= 160 else path[:157] + "…"
+    return f"{name} = {_short(value)}: unknown key{clause}{joined} allowed here{of}: {', '.join(keys)}{replace}"
 
 
 def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:

@@ -73,7 +73,7 @@ _OPTIONS = {
     "overwrite": "overwrite",
 }
 """What is no key of a study but an option of the command, or an argument of ``run``."""
-_MOST = 4
+_MOST, _LONGEST = 4, 60
 
 
 def hint(path: str, value: object) -> str:
@@ -87,6 +87,8 @@ def hint(path: str, value: object) -> str:
         A clause such as ``did you mean train.learning_rate?``, or an empty string.
     """
     table, _, key = path.rpartition(".")
+    if len(key) > _LONGEST:  # no key is as long, and likeness takes long
+        return ""
     kinds = list(dict.fromkeys(filter(None, _index().get(path, []))))
     if kinds:  # other alternatives of the same table have it
         return f"it belongs to {_listed([repr(kind) for kind in kinds], 'and')}"
