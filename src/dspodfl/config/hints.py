@@ -119,7 +119,7 @@ def for_table(path: str, value: object) -> str:
 def _candidates(key: str, value: object) -> list[str]:
     bare, places = _bare(key), _places()
     named = [place for place in _other_names().get(bare, []) if place in places]
-    same = [place for place in places if _bare(place.rpartition(".")[2]) == bare]
+    same = sorted((p for p in places if _bare(p.rpartition(".")[2]) == bare), key=lambda place: place.count("."))
     found = list(dict.fromkeys([*named, *same]))
     if isinstance(value, dict):  # a table is meant, if there is one
         return [place for place in found if place in _tables()] or found
