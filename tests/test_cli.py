@@ -68,8 +68,8 @@ def test_the_package_is_a_command_as_well():
 
 def test_help_names_every_command_and_every_option(dspodfl):
     commands = re.findall(r"^  (\w+)  ", dspodfl("--help").out, re.MULTILINE)
-    assert commands == ["run", "init", "check", "list", "show", "sweep", "reproduce", "report", "theory"]
-    options = re.findall(r"^  (--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
+    assert commands == ["run", "init", "schema", "check", "list", "show", "sweep", "reproduce", "report", "theory"]
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
     assert options == [
         *("--set", "--algorithms", "--seeds", "--device", "--out", "--overwrite"),
         *("--save-models", "--record-events", "--resume", "--ranks", "--max-restarts", "--json", "--quiet", "--help"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,18 +16,16 @@ from dspodfl import theory_commands
 from dspodfl._version import __version__
 from dspodfl.commands import register
 from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
-from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
-from dspodfl.options import WRONG, plainly, whole
+from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError, nearest
+from dspodfl.options import HELP_NAMES, WRONG, in_full, plainly, whole
 from dspodfl.running import Asked, carry_out, importable, on_ranks
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings=HELP_NAMES,
     help="Decentralized federated learning on uneven, unreliable devices: simulate and compare.",
 )
 
@@ -57,7 +56,8 @@ def run(
     seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a result that is already in DIR.")] = False,
     save_models: Annotated[
@@ -100,18 +100,71 @@ def run(
 
 
 @app.command()
-def init(file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write.")]) -> None:
-    """Write a fully commented configuration, the defaults."""
-    from dspodfl.config import template
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files if they are there.")] = False,
+) -> None:
+    """Write a fully commented configuration, the defaults, and the JSON schema that editors check it with."""
+    from dspodfl.config.json_schema import TITLE, json_schema
+    from dspodfl.config.template import SCHEMA_FILE, template
 
+    schema = file.parent / SCHEMA_FILE
+    _free(file, overwrite)
+    _free(schema, overwrite or _is_schema(schema, TITLE))
+    _put(schema, _as_text(json_schema()))
+    _put(file, template())
+    typer.echo(f"wrote {file}, and for editors {schema}; run it with: dspodfl run {file}")
+
+
+@app.command()
+def schema(
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.json", help="Write it to a file instead.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Print the JSON schema of the configuration (draft 2020-12), for editors and other programs."""
+    from dspodfl.config.json_schema import json_schema
+
+    text = _as_text(json_schema())
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    _free(out, overwrite)
+    _put(out, text)
+    typer.echo(f"wrote {out}")
+
+
+def _as_text(made: dict[str, Any]) -> str:
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def _is_schema(path: Path, title: str) -> bool:
+    """Whether a file is a schema that this program wrote, which may be replaced by a newer one."""
     try:
-        with file.open("x", encoding="utf-8") as handle:
-            handle.write(template())
-    except FileExistsError:
-        raise InputError("file", str(file), "a file that does not exist yet") from None
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("title") == title
+
+
+def _free(path: Path, overwrite: bool) -> None:
+    """Refuse a file that is there, unless it may be replaced, and one whose folder is not."""
+    if not path.parent.is_dir():
+        raise InputError("file", str(path), "a file that can be written (No such file or directory)")
+    if path.exists() and not overwrite:
+        raise InputError("file", str(path), "a file that does not exist yet (or use --overwrite)")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a text file under a temporary name and rename it, so that there is never half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
     except OSError as error:
-        raise InputError("file", str(file), f"a file that can be written ({error.strerror})") from None
-    typer.echo(f"wrote {file}; run it with: dspodfl run {file}")
+        beside.unlink(missing_ok=True)
+        raise InputError("file", str(path), f"a file that can be written ({error.strerror})") from None
 
 
 @app.command()
@@ -132,9 +185,21 @@ def check(
 
 
 @app.command("list")
-def list_names() -> None:
+def list_names(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="WHAT",
+            help="One list alone: algorithms, graphs, dynamics, weights, laws, datasets, partitions, models or "
+            "learning-rates.",
+        ),
+    ] = None,
+) -> None:
     """Show what can be named in a configuration, one line each."""
-    for title, rows in _catalogue().items():
+    found = _catalogue()
+    if what is not None and what.lower() not in found:
+        raise InputError("WHAT", what, f"one of {', '.join(found)}{nearest(what.lower(), found)}")
+    for title, rows in found.values() if what is None else [found[what.lower()]]:
         OUT.print(f"[bold]{title}[/bold]")
         width = max(len(name) for name in rows)
         for name, line in rows.items():
@@ -158,6 +223,7 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
 
 register(app)
 theory_commands.register(app)
+in_full(app)
 
 
 def main() -> None:
@@ -210,23 +276,23 @@ def _say(error: Exception) -> None:
         ERR.print(Text(f"error: {where}{line}"), soft_wrap=True)
 
 
-def _catalogue() -> dict[str, dict[str, str]]:
-    """Everything that has a name, with the first line of its description."""
+def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
+    """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
     from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
     from dspodfl.config.explain import catalogue
     from dspodfl.mixing import WEIGHTS
     from dspodfl.schedule import SCHEDULES
 
     return {
-        "algorithms": dict(SCHEDULES),
-        "graphs (graph.kind)": catalogue(graph_tables.Graph),
-        "changing graphs (graph.dynamics.kind)": catalogue(graph_tables.Dynamics),
-        "weights (graph.weights)": dict(WEIGHTS),
-        "laws (rates.sgd.law, rates.link.law)": catalogue(rate_tables.Law),
-        "datasets (data.name)": catalogue(data_tables.Data),
-        "partitions (data.partition.kind)": catalogue(data_tables.Partition),
-        "models (model.name, or model.factory)": catalogue(model_tables.Model),
-        "learning rates (train.learning_rate.kind)": catalogue(schema.LearningRate),
+        "algorithms": ("algorithms", dict(SCHEDULES)),
+        "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
+        "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
+        "weights": ("weights (graph.weights)", dict(WEIGHTS)),
+        "laws": ("laws (rates.sgd.law, rates.link.law)", catalogue(rate_tables.Law)),
+        "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
+        "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),
+        "models": ("models (model.name, or model.factory)", catalogue(model_tables.Model)),
+        "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(schema.LearningRate)),
     }
 
 

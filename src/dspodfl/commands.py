@@ -56,7 +56,8 @@ def sweep(
     seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
     device: Device = "auto",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write; default runs/<name>-sweep-<hash>.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where to write; default runs/<name>-sweep-<hash>."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another grid that is in DIR.")] = False,
     quiet: Quiet = False,
@@ -95,7 +96,7 @@ def sweep(
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Experiments by name, or all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments by name, or all.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="Show the experiments there are.")] = False,
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="How many seeds; default: each its own.", parser=whole)
@@ -104,9 +105,9 @@ def reproduce(
         bool, typer.Option("--quick", help="Fewer seeds and points, on the bundled sample of Fashion-MNIST.")
     ] = False,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; a folder an experiment.")] = Path(
-        "reproduced"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write; a folder for each experiment.")
+    ] = Path("reproduced"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew where another setting is in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -150,8 +151,10 @@ def reproduce(
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, sweeps or reproductions.")],
-    out: Annotated[Path, typer.Option(metavar="FILE.html", help="The page to write.")] = Path("report.html"),
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders of runs, sweeps or reproductions.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
     from dspodfl.report import page

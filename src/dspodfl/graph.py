@@ -62,6 +62,40 @@ class Graph:
         labels = None if nodes == list(range(len(nodes))) else tuple(str(v) for v in nodes)
         return Graph.from_edges(len(nodes), [(number[a], number[b]) for a, b in graph.edges], positions, labels)
 
+    @staticmethod
+    def from_adjacency(matrix: Any) -> Graph:
+        """Make a graph of an adjacency matrix.
+
+        Args:
+            matrix: square and symmetric, with zeros on its diagonal; an entry above 0 is a link, whatever its weight.
+                A NumPy array, a SciPy sparse matrix or array, a torch tensor, a table or nested lists.
+
+        Raises:
+            InputError: it is not square, not symmetric, has a negative entry or one that is not finite, or a loop.
+
+        >>> Graph.from_adjacency([[0, 1, 0], [1, 0, 1], [0, 1, 0]]).edges.tolist()
+        [[0, 1], [1, 2]]
+        """
+        from scipy.sparse import coo_array, issparse
+
+        given = coo_array(matrix if issparse(matrix) else _matrix(matrix))
+        given.sum_duplicates()
+        if given.ndim != 2 or given.shape[0] != given.shape[1]:
+            raise InputError("graph", f"a matrix of shape {given.shape}", "a square adjacency matrix")
+        i, j, entries = given.row, given.col, given.data
+        _refuse_entry(
+            i, j, ~np.isfinite(entries) | (entries < 0), entries, "0 where there is no link, and above 0 else"
+        )
+        _refuse_entry(i, j, (i == j) & (entries != 0), entries, "0: a client has no link to itself")
+        n, links = given.shape[0], entries != 0
+        pairs = np.stack([i[links], j[links]], axis=1).astype(np.int64)
+        there, back = pairs @ [n, 1], pairs @ [1, n]
+        lonely = np.setdiff1d(there, back)
+        if len(lonely):
+            a, b = divmod(int(lonely[0]), n)
+            raise InputError("graph", f"a link from {a} to {b} and none from {b} to {a}", "symmetric")
+        return Graph.from_edges(n, pairs[pairs[:, 0] < pairs[:, 1]].tolist())
+
     def to_networkx(self) -> nx.Graph:
         """The same graph for NetworkX, with ``label`` and, where known, ``pos`` on each node."""
         graph = nx.Graph()
@@ -95,6 +129,73 @@ class Graph:
         i, j = self.edges.T
         adjacency = coo_array((np.ones(self.links), (i, j)), shape=(self.n, self.n))
         return bool(connected_components(adjacency, directed=False, return_labels=False) == 1)
+
+
+def as_graph(given: Any, clients: int | None = None) -> Graph:
+    """Make a graph of what a user has.
+
+    Args:
+        given: a `Graph`, a NetworkX graph, links as pairs of clients (a list or other iterable, or an integer array of
+            shape (links, 2)), or an adjacency matrix (a square array, a SciPy sparse matrix, nested lists of more than
+            two columns). A list of pairs is always links, a square array always a matrix.
+        clients: how many clients there are, where links alone do not say so; the largest number + 1 if None.
+
+    Raises:
+        InputError: it is none of these.
+
+    >>> as_graph([("lab", "clinic"), ("clinic", "ward")]).labels
+    ('lab', 'clinic', 'ward')
+    """
+    if isinstance(given, Graph):
+        return given
+    if isinstance(given, nx.Graph):
+        return Graph.from_networkx(given)
+    if hasattr(given, "tocoo"):  # SciPy's sparse matrices and arrays
+        return Graph.from_adjacency(given)
+    allowed = "a NetworkX graph, a list of pairs of clients, or a square adjacency matrix"
+    if isinstance(given, str | bytes | dict) or not hasattr(given, "__iter__"):
+        raise InputError("graph", given if isinstance(given, str) else type(given).__name__, allowed)
+    if hasattr(given, "__array__"):
+        matrix = _matrix(given)
+        if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
+            return Graph.from_adjacency(matrix)
+        if matrix.ndim != 2 or matrix.shape[1] != 2 or matrix.dtype.kind not in "iu":
+            raise InputError("graph", f"an array of shape {matrix.shape}, {matrix.dtype}", allowed)
+        given = matrix.tolist()
+    rows = [tuple(row) if isinstance(row, tuple | list) or hasattr(row, "__array__") else row for row in given]
+    if rows and all(isinstance(row, tuple) and len(row) == len(rows) > 2 for row in rows):
+        return Graph.from_adjacency(rows)
+    odd = next((row for row in rows if not isinstance(row, tuple) or len(row) != 2), None)
+    if odd is not None or not rows:
+        raise InputError("graph", [] if odd is None else odd, allowed)
+    return _from_pairs(rows, clients)
+
+
+def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None) -> Graph:
+    """Links by number where all clients are numbers, else by name in the order of appearance."""
+    ends = [end for row in rows for end in row]
+    if all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in ends):
+        return Graph.from_edges(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
+    try:
+        return Graph.from_networkx(nx.Graph(rows))
+    except (TypeError, nx.NetworkXError) as error:
+        raise InputError("graph", rows[0], f"pairs of numbers or names ({error})") from None
+
+
+def _matrix(given: Any) -> np.ndarray:
+    try:
+        matrix = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    except (TypeError, ValueError) as error:
+        raise InputError("graph", type(given).__name__, f"a matrix of numbers ({error})") from None
+    if matrix.dtype.kind not in "biuf":
+        raise InputError("graph", f"a matrix of {matrix.dtype}", "a matrix of numbers")
+    return matrix
+
+
+def _refuse_entry(i: np.ndarray, j: np.ndarray, wrong: np.ndarray, entries: np.ndarray, allowed: str) -> None:
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"graph[{i[at]}, {j[at]}]", entries[at].item(), allowed)
 
 
 def union(graphs: Sequence[Graph]) -> Graph:

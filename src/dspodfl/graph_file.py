@@ -1,4 +1,4 @@
-"""Graphs from files: edge lists and GraphML."""
+"""Graphs from files: edge lists, adjacency matrices and GraphML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADERS = (["source", "target"], ["from", "to"], ["i", "j"])
 
 
 def read_graph(path: str | Path) -> Graph:
-    """A graph from an edge list (two columns: comma, semicolon, tab or blanks) or a GraphML file.
+    """A graph from an edge list (two columns: comma, semicolon, tab or blanks), an adjacency matrix or a GraphML file.
 
     Clients are numbered by their names where all are integers, otherwise as they appear; names are kept as labels.
     A header (``source,target``) in the first line is passed over; a line with one name is a client without links yet.
@@ -26,8 +26,10 @@ def read_graph(path: str | Path) -> Graph:
         raise InputError("graph.file", str(path), "an existing edge list or GraphML file")
     try:
         graph = _graphml(path) if path.suffix.lower() in (".graphml", ".xml") else _edge_list(path)
-    except InputError:
-        raise
+    except InputError as error:
+        if error.field == "graph.file":
+            raise
+        raise InputError("graph.file", f"{path}: {error.field} = {error.value}", error.allowed) from None
     except (ValueError, KeyError, OSError, ParseError, nx.NetworkXError) as error:
         raise InputError("graph.file", str(path), f"a readable edge list or GraphML file ({error})") from None
     if len(graph) == 0:
@@ -49,7 +51,23 @@ def _graphml(path: Path) -> nx.Graph:
 
 
 def _edge_list(path: Path) -> nx.Graph:
-    graph = nx.Graph()
+    graph, rows = nx.Graph(), _rows(path)
+    matrix = _adjacency([names for _, _, names in rows])
+    if matrix is not None:
+        return matrix
+    for number, line, names in rows:
+        if len(graph) == 0 and [n.lower() for n in names[:2]] in HEADERS:
+            continue
+        if len(names) > 2:
+            allowed = "two names a line, or as many rows as columns of an adjacency matrix"
+            raise InputError("graph.file", f"{path}, line {number}: {line!r}", allowed)
+        graph.add_edge(*names) if len(names) == 2 else graph.add_node(names[0])
+    return graph
+
+
+def _rows(path: Path) -> list[tuple[int, str, list[str]]]:
+    """The lines of a file that say something: their number, themselves, and the names or numbers in them."""
+    rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
         text = line.partition("#")[0].strip()
         for mark in (",", ";", "\t"):
@@ -59,12 +77,22 @@ def _edge_list(path: Path) -> nx.Graph:
         else:
             names = text.split()
         names = [name for name in names if name]
-        header = len(graph) == 0 and [n.lower() for n in names[:2]] in HEADERS
-        if header or not names:
-            continue
-        if len(names) > 2:
-            raise InputError("graph.file", f"{path}, line {number}: {line!r}", "two names a line")
-        graph.add_edge(*names) if len(names) == 2 else graph.add_node(names[0])
+        if names:
+            rows.append((number, line, names))
+    return rows
+
+
+def _adjacency(rows: list[list[str]]) -> nx.Graph | None:
+    """The graph of an adjacency matrix of at least three clients; None where the rows are no square of numbers."""
+    if len(rows) < 3 or any(len(row) != len(rows) for row in rows):
+        return None
+    try:
+        matrix = [[float(entry) for entry in row] for row in rows]
+    except ValueError:
+        return None
+    found = Graph.from_adjacency(matrix)
+    graph = nx.empty_graph(found.n)
+    graph.add_edges_from(found.edges.tolist())
     return graph
 
 

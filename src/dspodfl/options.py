@@ -44,3 +44,23 @@ def plainly(error: Any) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
     where = f"; see {error.ctx.command_path} --help" if error.ctx else ""
     return f"{message[:1].lower()}{message[1:]}{where}"
+
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+"""What every command answers to with its help."""
+
+
+def in_full(app: typer.Typer) -> None:
+    """Let a list of commands show the first sentence of each help whole, where Click would cut it at the width."""
+    for command in app.registered_commands:
+        text = command.help or (command.callback.__doc__ if command.callback else None)
+        command.short_help = command.short_help or _first_paragraph(text)
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        if inner is not None:
+            group.short_help = _first_paragraph(inner.info.help)
+            in_full(inner)
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().partition("\n\n")[0].split())

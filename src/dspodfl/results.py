@@ -98,6 +98,12 @@ class Result:
         seed = next(iter(self.settings))
         return plots.network(self.settings[seed], f"seed {seed}; ")
 
+    def _repr_html_(self) -> str:
+        """Show the comparison and the picture in a notebook."""
+        from dspodfl import notebook
+
+        return notebook.html(self)
+
     @property
     def title(self) -> str:
         """A line that says what was run."""

@@ -10,19 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from torch import Tensor
 
 from dspodfl import roster
 from dspodfl.checkpoint import Checkpoint
-from dspodfl.config import Config, dumps
+from dspodfl.config import Config, as_config, dumps
 from dspodfl.config.build import Own, build
+from dspodfl.config.shorthand import algorithm
 from dspodfl.data import Dataset, Federation, parts
+from dspodfl.data.coerce import as_data
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import InputError
 from dspodfl.findings import Findings
-from dspodfl.graph import Graph
+from dspodfl.graph import Graph, as_graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.judging import Row
 from dspodfl.keeper import Keeper
@@ -68,11 +69,11 @@ class Simulation:
 
     def __init__(
         self,
-        config: Config | None = None,
+        config: Config | Mapping[str, Any] | str | Path | None = None,
         *,
         model: Any = None,
         data: Any = None,
-        graph: nx.Graph | Graph | None = None,
+        graph: Any = None,
         schedules: Mapping[str, Schedule] | None = None,
         device: str = "auto",
         record_events: bool = False,
@@ -80,12 +81,12 @@ class Simulation:
         on_plan: Callable[[Plan], None] | None = None,
         team: Team | None = None,
     ) -> None:
-        config, self.team = config or Config(), team or Alone()
+        config, self.team = as_config(config), team or Alone()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
         if schedules:
             config = _with_schedules(config, schedules)
-        own = Own(model, _own_data(data), graph, schedules)
+        own = Own(model, _own_data(data, config), _own_graph(graph, config), schedules)
         self.config, self.study, self.settings = agreed(self.team, lambda: build(config, own))
         self.precision = choose_precision(self.study.precision, self.device)[0]
         free = free_memory(self.device) // (self.team.near if self.device.type == "cpu" else 1)
@@ -302,11 +303,11 @@ class Simulation:
 
 
 def run(
-    config: Config | None = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
     model: Any = None,
     data: Any = None,
-    graph: nx.Graph | Graph | None = None,
+    graph: Any = None,
     schedules: Mapping[str, Schedule] | None = None,
     device: str = "auto",
     callbacks: Sequence[Callback] = (),
@@ -317,16 +318,32 @@ def run(
 ) -> Result:
     """Run a study and give its result.
 
-    ``model``: an nn.Module, or a function that makes one. ``data``: a `Dataset`, a `Federation`, a pair of torch
-    Datasets (train, test), or arrays (x_train, y_train, x_test, y_test). ``graph``: a NetworkX graph.
-    ``schedules``: algorithms of one's own, by name, run beside those that the configuration names (alone, where it
-    names none). ``out``: a folder that the run is kept in while it runs, and its result at the end; ``resume``: the
-    folder of such a run, which is gone on with, with everything that was given from Python given again.
+    Args:
+        config: a `Config`, the path of a TOML file, or a dictionary of tables; the paper's default setting if None.
+        model: an nn.Module, or a function that makes one.
+        data: a `Dataset`, a `Federation`, arrays ``(x, y)`` or ``(x_train, y_train, x_test, y_test)``, datasets
+            ``(train, test)``, a dictionary of splits, or a list with the ``(x, y)`` of each client (docs/python.md).
+        graph: a NetworkX graph, a list of links ``[(0, 1), (1, 2)]``, or an adjacency matrix.
+        schedules: custom algorithms by name, run next to those that the configuration names (alone, where it names
+            none).
+        device: auto, cpu or cuda.
+        callbacks: called with each evaluation (`Update`); one that returns True ends the study there.
+        record_events: whether the result holds what fired, for replay.
+        out: a folder that the run is written to while it runs, and its result at the end.
+        overwrite: whether a result that is already there is replaced.
+        resume: the folder of a run to resume; everything that was given from Python is given again.
+
+    Returns:
+        The result, also where a callback has ended the study.
+
+    Raises:
+        ConfigError, InputError, DataError: something that was given cannot be used; the message says what is allowed.
 
     >>> result = run(Config(seeds=1, algorithms=["dspodfl"], train={"iterations": 20}))
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
+    config = None if config is None else as_config(config)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
     if out is None and resume is None:
         simulation = Simulation(config, record_events=record_events, **brought)
@@ -369,20 +386,25 @@ def _drive(simulation: Simulation, callbacks: Sequence[Callback]) -> None:
 
 
 def _with_schedules(config: Config, schedules: Mapping[str, Schedule]) -> Config:
-    clash = [name for name in schedules if name in SCHEDULES]
+    clash = [name for name in schedules if algorithm(name) in SCHEDULES]
     if clash:
         raise InputError("schedules", clash[0], f"a name of its own, not one of {', '.join(SCHEDULES)}")
     named = [*config.algorithms] if "algorithms" in config.model_fields_set else []
     return config.model_copy(update={"algorithms": [*named, *(n for n in schedules if n not in named)]})
 
 
-def _own_data(data: Any) -> Dataset | Federation | None:
-    if data is None or isinstance(data, Dataset | Federation):
-        return data
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return Dataset.from_torch(*data)
-    if isinstance(data, tuple | list) and len(data) == 4:
-        return Dataset.from_arrays(*data)
-    raise InputError(
-        "data", type(data).__name__, "a Dataset, a Federation, (train, test) or (x_train, y_train, x_test, y_test)"
-    )
+def _own_data(data: Any, config: Config) -> Dataset | Federation | None:
+    """What a user gave as data; what should be known of it is said as a warning."""
+    if data is None:
+        return None
+    found = as_data(data, config.seed if config.data.seed is None else config.data.seed)
+    for note in found.notes:
+        warnings.warn(note, stacklevel=4)
+    return found.data
+
+
+def _own_graph(graph: Any, config: Config) -> Graph | None:
+    if graph is None:
+        return None
+    explicit = "clients" in config.model_fields_set and "count" in config.clients.model_fields_set
+    return as_graph(graph, config.clients.count if explicit else None)

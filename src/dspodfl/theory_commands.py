@@ -62,7 +62,9 @@ Points = Annotated[
         metavar="N", help="Other models: points of the trajectory that constants are measured on.", parser=whole
     ),
 ]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write tables, numbers and pictures there.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also write tables, numbers and pictures there.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is already in DIR.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON, and nothing else.")]
 

@@ -79,7 +79,7 @@ VALUES = {
     "no seeds": change("seeds=0", says=["seeds = 0"]),
     "seeds as a truth": change("seeds=true", says=["seeds = True", "an integer"]),
     "seeds as a float": change("seeds=1.0", says=["seeds = 1.0", "an integer"]),
-    "algorithms as a word": change("algorithms=dgd", says=["algorithms = 'dgd'", "a list"]),
+    "algorithms as a number": change("algorithms=3", says=["algorithms = 3", "a list"]),
     "no algorithm": change("algorithms=[]", says=["algorithms = []"]),
     "an algorithm that is a number": change("algorithms=[3]", says=["algorithms[0] = 3", "a string"]),
     "an algorithm twice": change('algorithms=["dgd","rg","dgd"]', says=["algorithms = 'dgd'", "once"]),
@@ -407,7 +407,9 @@ VALUES = {
     "iterations as a float": change("train.iterations=1e3", says=["train.iterations = 1000.0", "an integer"]),
     "iterations beyond every address": change("train.iterations=4294967296", says=["train.iterations = 4294967296"]),
     "no batch": change("train.batch_size=0", says=["train.batch_size = 0"]),
-    "a learning rate as a number": change("train.learning_rate=0.1", says=["train.learning_rate = 0.1", "a table"]),
+    "a learning rate as a word": change(
+        "train.learning_rate=fast", says=["train.learning_rate = 'fast'", "a number or a table"]
+    ),
     "a negative learning rate": change("train.learning_rate.value=-1", says=["train.learning_rate.value = -1"]),
     "half a learning rate": change(
         "train.learning_rate.kind=diminishing", says=["train.learning_rate.gamma", "missing", "'diminishing'"]

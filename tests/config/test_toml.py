@@ -17,6 +17,7 @@ from tests.edge import NAMED, PLACES, TINY_TOML, keys, merged, tables, tiny, wal
 from dspodfl import Config, ConfigError
 from dspodfl.config import dumps, load, template
 from dspodfl.config.model_tables import Factory
+from dspodfl.config.schema import Until
 from dspodfl.schedule import SCHEDULES
 
 # --- the template ---------------------------------------------------------------------------------------------
@@ -121,6 +122,9 @@ def raw(draw, table, leave=()):
         if key not in leave and (field.is_required() or key in ("kind", "law", "name") or draw(st.booleans())):
             inner = turns() if key == "graphs" else values(field.annotation, field.metadata)
             out[key] = draw(inner)
+    if table is Until:  # exactly one of its keys
+        key = draw(st.sampled_from(list(table.model_fields)))
+        return {key: draw(values(table.model_fields[key].annotation, table.model_fields[key].metadata))}
     return out
 
 

@@ -16,6 +16,7 @@ from dspodfl import horizon, models, optimum, rates, schedule, topology
 from dspodfl import learning_rate as lr
 from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
+from dspodfl.data.coerce import with_channel_axis
 from dspodfl.engine import Run
 from dspodfl.errors import DataError, InputError
 from dspodfl.graph import Graph, Part, generate
@@ -151,6 +152,8 @@ class _Shared:
             if table.name not in library:
                 library[table.name] = datasets.load(table.name)
             self._fixed = library[table.name]
+        if self._fixed is not None and isinstance(config.model, model_tables.Cnn | model_tables.Vgg11):
+            self._fixed = with_channel_axis(self._fixed)
 
     def setting(
         self,
@@ -291,7 +294,7 @@ def deal(dataset: Dataset, partition: Any, clients: int, seed: int) -> Federatio
     """A dataset dealt to clients as a partition table says."""
     kind = getattr(datasets.partitions, partition.kind)
     parts = kind(dataset.y_train, clients, seed, **partition.model_dump(exclude={"kind"}))
-    return Federation(dataset, parts.shards, parts.report())
+    return Federation(dataset, parts.shards, parts.report() | dict(dataset.about))
 
 
 def _law(table: Any, graph: Graph, field: str) -> rates.Law | rates.Given:

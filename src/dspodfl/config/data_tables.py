@@ -8,47 +8,51 @@ from pydantic import Field
 
 from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table
 
+PartitionKind = Field(description="how the training samples are dealt to the clients")
+DataName = Field(description="the dataset")
+PARTITION = "how the training samples are dealt to the clients"
+
 
 class Iid(Table):
-    """Every client the same mix."""
+    """Each client the same mix of classes and the same number of samples."""
 
-    kind: Literal["iid"]
+    kind: Annotated[Literal["iid"], PartitionKind]
 
 
 class Labels(Table):
-    """Exactly ``per_client`` classes a client, balanced over the classes."""
+    """Exactly ``per_client`` classes per client, each class split evenly among its holders."""
 
-    kind: Literal["labels"] = "labels"
-    per_client: Count = 1
-    allow_unused: bool = False
+    kind: Annotated[Literal["labels"], PartitionKind] = "labels"
+    per_client: Count = Field(1, description="classes per client")
+    allow_unused: bool = Field(False, description="true: a class that no client holds is left out, and reported")
 
 
 class Dirichlet(Table):
     """Each class dealt in Dirichlet(alpha) proportions."""
 
-    kind: Literal["dirichlet"]
-    alpha: Positive
+    kind: Annotated[Literal["dirichlet"], PartitionKind]
+    alpha: Positive = Field(description="the concentration; small values make clients unlike", examples=[0.3])
 
 
 class Shards(Table):
-    """Sorted by label, cut into equal pieces, ``per_client`` pieces a client."""
+    """Sorted by label and cut into equal pieces, ``per_client`` of them per client."""
 
-    kind: Literal["shards"]
-    per_client: Count = 2
+    kind: Annotated[Literal["shards"], PartitionKind]
+    per_client: Count = Field(2, description="pieces per client")
 
 
 class Quantity(Table):
-    """Every client the same mix, in Dirichlet(alpha) sizes."""
+    """Each client the same mix of classes, in Dirichlet(alpha) sizes."""
 
-    kind: Literal["quantity"]
-    alpha: Positive
+    kind: Annotated[Literal["quantity"], PartitionKind]
+    alpha: Positive = Field(description="the concentration; small values make sizes unlike", examples=[0.5])
 
 
 class Shared(Table):
-    """Every client its own draw of ``samples`` samples, with overlap between clients."""
+    """Each client its own draw of samples: the only kind in which clients overlap."""
 
-    kind: Literal["shared"]
-    samples: Count
+    kind: Annotated[Literal["shared"], PartitionKind]
+    samples: Count = Field(description="samples per client", examples=[500])
 
 
 Partition = Annotated[Iid | Labels | Dirichlet | Shards | Quantity | Shared, Field(discriminator="kind")]
@@ -57,75 +61,79 @@ Partition = Annotated[Iid | Labels | Dirichlet | Shards | Quantity | Shared, Fie
 class DataTable(Table):
     """What every dataset may have besides its own parameters."""
 
-    seed: Seed | None = None
+    seed: Seed | None = Field(
+        None,
+        description="draw the partition, and synthetic data, with this seed for all seeds of the study",
+        examples=[1],
+    )
 
 
 class Partitioned(DataTable):
     """A dataset that is dealt to the clients."""
 
-    partition: Partition = Labels()
+    partition: Partition = Field(Labels(), description=PARTITION)
 
 
 class FmnistMini(Partitioned):
     """6,000 + 1,000 images of Fashion-MNIST, inside the package."""
 
-    name: Literal["fmnist-mini"] = "fmnist-mini"
+    name: Annotated[Literal["fmnist-mini"], DataName] = "fmnist-mini"
 
 
 class Fmnist(Partitioned):
-    """Fashion-MNIST."""
+    """Fashion-MNIST, 60,000 + 10,000 images; found in $DSPODFL_DATA or a cache, else downloaded."""
 
-    name: Literal["fmnist"]
+    name: Annotated[Literal["fmnist"], DataName]
 
 
 class Mnist(Partitioned):
-    """MNIST."""
+    """MNIST, 60,000 + 10,000 images; found or downloaded."""
 
-    name: Literal["mnist"]
+    name: Annotated[Literal["mnist"], DataName]
 
 
 class Cifar10(Partitioned):
-    """CIFAR-10."""
+    """CIFAR-10, 50,000 + 10,000 colour images; found or downloaded."""
 
-    name: Literal["cifar10"]
+    name: Annotated[Literal["cifar10"], DataName]
 
 
 class Synthetic(Partitioned):
-    """Gaussian classes."""
+    """Gaussian classes, drawn for each seed."""
 
-    name: Literal["synthetic"]
-    samples: Count = 6000
-    test_samples: Count = 1000
-    features: Count = 32
-    classes: Annotated[int, Field(ge=2, lt=WORD)] = 10
-    separation: NonNegative = 2.0
-    noise: Positive = 1.0
+    name: Annotated[Literal["synthetic"], DataName]
+    samples: Count = Field(6000, description="training samples")
+    test_samples: Count = Field(1000, description="test samples")
+    features: Count = Field(32, description="numbers per sample")
+    classes: Annotated[int, Field(ge=2, lt=WORD)] = Field(10, description="number of classes")
+    separation: NonNegative = Field(2.0, description="how far the means of the classes are apart")
+    noise: Positive = Field(1.0, description="the standard deviation within a class")
 
 
 class Ridge(DataTable):
-    """Linear regression with a known optimum, one sample set a client."""
+    """Linear regression with a known optimum, drawn for each client; the model is linear."""
 
-    name: Literal["ridge"]
-    samples: Count = 100
-    test_samples: Count = 1000
-    dimension: Count = 20
-    heterogeneity: NonNegative = 1.0
-    noise: NonNegative = 0.1
-    l2: NonNegative = 0.1
+    name: Annotated[Literal["ridge"], DataName]
+    samples: Count = Field(100, description="training samples per client")
+    test_samples: Count = Field(1000, description="test samples")
+    dimension: Count = Field(20, description="numbers per sample")
+    heterogeneity: NonNegative = Field(1.0, description="how far the optima of the clients are apart")
+    noise: NonNegative = Field(0.1, description="the standard deviation of the noise in the targets")
+    l2: NonNegative = Field(0.1, description="the L2 penalty of the objective")
 
 
 class Npz(DataTable):
-    """Your own: a folder of .npz files (x, y), one a client, and test.npz."""
+    """Your own data: a folder of .npz files with arrays x and y, one per client, and test.npz."""
 
-    name: Literal["npz"]
-    path: str
+    name: Annotated[Literal["npz"], DataName]
+    path: str = Field(description="the folder", examples=["folder"])
 
 
 class CustomData(DataTable):
-    """Arrays, torch Datasets or shards that were given in Python."""
+    """Data that were given in Python: ``run(config, data=…)``."""
 
-    name: Literal["custom"]
-    partition: Partition | None = Labels()  # null: the shards themselves were given
+    name: Annotated[Literal["custom"], DataName]
+    partition: Partition | None = Field(Labels(), description=f"{PARTITION}; null: each client's data were given")
 
 
 Data = Annotated[

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import typing
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from dspodfl.config import schema
+from dspodfl.config.hints import for_table, hint
 from dspodfl.config.model_tables import Factory
+from dspodfl.config.reference import GIVEN_IN_PYTHON, TAGS, summary, tables_of, tag_key
 from dspodfl.errors import nearest
 
 _WORDS = {
@@ -45,6 +47,8 @@ def explain(error: ValidationError) -> list[str]:
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
             words = _WORDS.get(kind, plain).format(**context)
+            if words == "a table":
+                words = ("a number or a table" if path == "train.learning_rate" else words) + for_table(path, value)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
     return lines
@@ -60,7 +64,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
     path, here, table = "", schema.Config, None
     annotation: Any = here
     for part in loc:
-        models = _models(annotation)
+        models = tables_of(annotation)
         if isinstance(part, int):
             path += f"[{part}]"
             annotation = _item(annotation)
@@ -78,14 +82,6 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
     return path or "config", table
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) is list:
-        return []
-    return [m for argument in typing.get_args(annotation) for m in _models(argument)]
-
-
 def _item(annotation: Any) -> Any:
     if typing.get_origin(annotation) is list:
         return typing.get_args(annotation)[0]
@@ -96,23 +92,23 @@ def _tags(model: type[BaseModel]) -> tuple[str, ...]:
     """The names under which a union knows a table."""
     if model is Factory:
         return ("factory",)
-    for key in ("kind", "law", "name"):
-        if key in model.model_fields and typing.get_origin(model.model_fields[key].annotation) is Literal:
-            return typing.get_args(model.model_fields[key].annotation)
-    return ()
+    key = tag_key(model)
+    return () if key is None else typing.get_args(model.model_fields[key].annotation)
 
 
 def _unknown_key(path: str, table: type[BaseModel] | None, value: object) -> str:
-    key = path.rpartition(".")[2]
     keys = list(table.model_fields) if table else []
     tag = _tags(table)[0] if table and _tags(table) else None
     of = f" (of {tag!r})" if tag else ""
-    hint = nearest(key, keys) or ";"
+    meant = hint(path, value)
     replace = ""
-    if tag and hint == ";":
+    if tag and "did you mean" not in meant:
         where = path.rpartition(".")[0]
         replace = f"; to change the kind replace the whole table, e.g. --set '{where}={{ … }}'"
-    return f"{path} = {_short(value)}: unknown key{hint} allowed here{of}: {', '.join(keys)}{replace}"
+    clause = f"; {meant}" if meant else ""
+    joined = "" if meant.endswith("?") else ";"
+    name = path if len(path) <= 160 else path[:157] + "…"
+    return f"{name} = {_short(value)}: unknown key{clause}{joined} allowed here{of}: {', '.join(keys)}{replace}"
 
 
 def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
@@ -134,11 +130,10 @@ def _about(table: type[BaseModel] | None, path: str) -> str:
 def catalogue(union: Any) -> dict[str, str]:
     """The tables of a union by name, with the first line of each one's description and its keys."""
     out = {}
-    for table in _models(union):
-        if _tags(table)[0] == "custom":  # what is given in Python has no name to write
+    for table in tables_of(union):
+        if _tags(table)[0] == GIVEN_IN_PYTHON:
             continue
         common = set().union(*(base.model_fields for base in table.__mro__[1:] if hasattr(base, "model_fields")))
-        own = [key for key in table.model_fields if key not in common and key not in ("kind", "law", "name")]
-        line = (table.__doc__ or "").strip().splitlines()[0]
-        out[_tags(table)[0]] = line + (f" ({', '.join(own)})" if own else "")
+        own = [key for key in table.model_fields if key not in common and key not in TAGS]
+        out[_tags(table)[0]] = summary(table) + (f" ({', '.join(own)})" if own else "")
     return out

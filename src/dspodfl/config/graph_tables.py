@@ -8,20 +8,35 @@ from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
 from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Probability, Seed, Table, as_list, refuse
 
+GraphKind = Field(description="the kind of graph")
+DynamicsKind = Field(description="how the links change over the iterations")
+ROWS = "number of rows, a divisor of the number of clients; as square as possible if not given"
+COLUMNS = "number of columns, as for rows"
+
 
 class StaticDynamics(Table):
     """The same links always."""
 
-    kind: Literal["static"] = "static"
+    kind: Annotated[Literal["static"], DynamicsKind] = "static"
 
 
 class SwitchingDynamics(Table):
-    """The graph of the table and then these, in turn: each for ``period`` iterations, or each from its time on."""
+    """The graph of the table, then those of the list, in a cycle or each from its own iteration on."""
 
-    kind: Literal["switching"]
-    graphs: Annotated[list[Graph], BeforeValidator(as_list), Field(min_length=1)]
-    period: Count | None = None
-    times: Annotated[list[Annotated[int, Field(ge=0, lt=WORD)]], BeforeValidator(as_list)] | None = None
+    kind: Annotated[Literal["switching"], DynamicsKind]
+    graphs: Annotated[list[Graph], BeforeValidator(as_list), Field(min_length=1)] = Field(
+        description="the graphs that follow that of the table, each a table with its kind and its own keys",
+        examples=[[{"kind": "ring"}]],
+    )
+    period: Count | None = Field(
+        None,
+        description="iterations that each graph is used for, in a cycle; give either period or times",
+        examples=[100],
+    )
+    times: Annotated[list[Annotated[int, Field(ge=0, lt=WORD)]], BeforeValidator(as_list)] | None = Field(
+        None,
+        description="the iteration from which each graph is used: one entry per graph, the first 0; instead of period",
+    )
 
     @field_serializer("graphs")
     def _own_keys(self, graphs: list[GraphTable]) -> list[dict[str, Any]]:
@@ -39,26 +54,29 @@ class SwitchingDynamics(Table):
 
 
 class BernoulliDynamics(Table):
-    """Every link exists with probability ``up``, anew at every iteration."""
+    """Each link exists with probability ``up``, drawn again at each iteration."""
 
-    kind: Literal["bernoulli"]
-    up: Probability
+    kind: Annotated[Literal["bernoulli"], DynamicsKind]
+    up: Probability = Field(description="the probability that a link exists", examples=[0.9])
 
 
 class MarkovDynamics(Table):
-    """An absent link appears with probability ``up``, a present one fails with probability ``down``."""
+    """Each link is a Markov chain that appears and fails, stationary from the start."""
 
-    kind: Literal["markov"]
-    up: Probability
-    down: Probability
+    kind: Annotated[Literal["markov"], DynamicsKind]
+    up: Probability = Field(description="the probability that an absent link appears", examples=[0.1])
+    down: Probability = Field(description="the probability that a present link fails", examples=[0.05])
 
 
 class WaypointDynamics(Table):
-    """Clients walk to random waypoints; speed (least, most) in sides of the unit square per iteration."""
+    """Clients of a geometric graph walk to random waypoints; links are the pairs within ``radius``."""
 
-    kind: Literal["waypoint"]
-    speed: Annotated[list[Positive], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = [0.001, 0.01]
-    pause: NonNegative = 0.0
+    kind: Annotated[Literal["waypoint"], DynamicsKind]
+    speed: Annotated[list[Positive], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = Field(
+        [0.001, 0.01],
+        description="the least and the greatest speed, in sides of the unit square per iteration",
+    )
+    pause: NonNegative = Field(0.0, description="iterations that a client rests at each waypoint")
 
 
 Dynamics = Annotated[
@@ -70,98 +88,110 @@ Dynamics = Annotated[
 class GraphTable(Table):
     """What every kind of graph may have besides its own parameters."""
 
-    weights: Literal["metropolis", "lazy_metropolis", "max_degree", "equal_neighbour"] = "metropolis"
-    allow_disconnected: bool = False
-    dynamics: Dynamics = StaticDynamics()
-    seed: Seed | None = None
+    weights: Literal["metropolis", "lazy_metropolis", "max_degree", "equal_neighbour"] = Field(
+        "metropolis",
+        description="the mixing weight of a link: metropolis 1/(1 + max(|N_i|, |N_j|)), lazy_metropolis "
+        "1/(2 max(|N_i|, |N_j|)), max_degree 1/(1 + max_i |N_i|), equal_neighbour 1/(1 + |N_i|) "
+        "where all degrees are equal",
+    )
+    allow_disconnected: bool = Field(
+        False, description="true: take the first draw of a random graph, and any graph given, connected or not"
+    )
+    dynamics: Dynamics = Field(StaticDynamics(), description="how the links change over the iterations")
+    seed: Seed | None = Field(
+        None, description="draw one graph with this seed for all seeds of the study", examples=[1]
+    )
 
 
 class Geometric(GraphTable):
-    """Uniform in the unit square, linked within ``radius``; redrawn until connected."""
+    """Clients uniform in the unit square, linked within ``radius``; redrawn until connected."""
 
-    kind: Literal["geometric"] = "geometric"
-    radius: Positive = 0.4
+    kind: Annotated[Literal["geometric"], GraphKind] = "geometric"
+    radius: Positive = Field(0.4, description="the distance within which two clients are linked")
 
 
 class Ring(GraphTable):
     """A cycle."""
 
-    kind: Literal["ring"]
+    kind: Annotated[Literal["ring"], GraphKind]
 
 
 class Path(GraphTable):
     """A line."""
 
-    kind: Literal["path"]
+    kind: Annotated[Literal["path"], GraphKind]
 
 
 class Star(GraphTable):
     """Client 0 in the middle."""
 
-    kind: Literal["star"]
+    kind: Annotated[Literal["star"], GraphKind]
 
 
 class Complete(GraphTable):
-    """Everyone with everyone."""
+    """Each client linked to every other."""
 
-    kind: Literal["complete"]
+    kind: Annotated[Literal["complete"], GraphKind]
 
 
 class Grid(GraphTable):
-    """Rows × columns, as square as possible if not given."""
+    """A grid of rows × columns."""
 
-    kind: Literal["grid"]
-    rows: Count | None = None
-    columns: Count | None = None
+    kind: Annotated[Literal["grid"], GraphKind]
+    rows: Count | None = Field(None, description=ROWS, examples=[2])
+    columns: Count | None = Field(None, description=COLUMNS, examples=[5])
 
 
 class Torus(GraphTable):
     """A grid whose opposite sides are joined."""
 
-    kind: Literal["torus"]
-    rows: Count | None = None
-    columns: Count | None = None
+    kind: Annotated[Literal["torus"], GraphKind]
+    rows: Count | None = Field(None, description=ROWS, examples=[2])
+    columns: Count | None = Field(None, description=COLUMNS, examples=[5])
 
 
 class ErdosRenyi(GraphTable):
-    """Every pair with probability ``p``; redrawn until connected."""
+    """Each pair linked with probability ``p``; redrawn until connected."""
 
-    kind: Literal["erdos_renyi"]
-    p: Probability = 0.5
+    kind: Annotated[Literal["erdos_renyi"], GraphKind]
+    p: Probability = Field(0.5, description="the probability that a pair is linked")
 
 
 class Regular(GraphTable):
-    """A random graph in which every client has ``degree`` neighbours."""
+    """Random, each client with ``degree`` neighbours; redrawn until connected."""
 
-    kind: Literal["regular"]
-    degree: Count = 4
+    kind: Annotated[Literal["regular"], GraphKind]
+    degree: Count = Field(4, description="neighbours of each client; degree × clients must be even")
 
 
 class SmallWorld(GraphTable):
-    """Watts–Strogatz: a ring with ``neighbours`` each, links rewired with probability ``rewire``."""
+    """Watts–Strogatz: a ring whose links are rewired at random; redrawn until connected."""
 
-    kind: Literal["small_world"]
-    neighbours: Annotated[int, Field(ge=2)] = 4
-    rewire: Annotated[float, Field(ge=0, le=1)] = 0.1
+    kind: Annotated[Literal["small_world"], GraphKind]
+    neighbours: Annotated[int, Field(ge=2)] = Field(4, description="neighbours of each client in the ring, even")
+    rewire: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="the probability that a link is rewired")
 
 
 class Exponential(GraphTable):
-    """Client i with i ± 1, 2, 4, 8, … (modulo the number of clients)."""
+    """Client i linked to i ± 1, 2, 4, 8, … (modulo the number of clients)."""
 
-    kind: Literal["exponential"]
+    kind: Annotated[Literal["exponential"], GraphKind]
 
 
 class FileGraph(GraphTable):
-    """An edge list (.csv, .txt, .edgelist: two columns) or GraphML (.graphml)."""
+    """A graph from a file; the names of the clients are kept as labels."""
 
-    kind: Literal["file"]
-    file: str
+    kind: Annotated[Literal["file"], GraphKind]
+    file: str = Field(
+        description="an edge list (two columns), an adjacency matrix (.csv, a row per client) or GraphML (.graphml)",
+        examples=["edges.csv"],
+    )
 
 
 class CustomGraph(GraphTable):
-    """A NetworkX graph that was given in Python."""
+    """A graph that was given in Python: ``run(config, graph=…)``."""
 
-    kind: Literal["custom"]
+    kind: Annotated[Literal["custom"], GraphKind]
 
 
 Graph = Annotated[

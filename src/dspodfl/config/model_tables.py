@@ -9,57 +9,78 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from dspodfl.config.tables import Count, NonNegative, Table, as_list, refuse
 
+ModelName = Field(description="the model")
+L2 = "λ of the penalty (λ/2)‖θ‖² that is added to the loss"
+
 
 class Svm(Table):
-    """Linear, multi-class hinge loss."""
+    """Linear, multi-class hinge loss averaged over samples and classes."""
 
-    name: Literal["svm"] = "svm"
+    name: Annotated[Literal["svm"], ModelName] = "svm"
 
 
 class Logistic(Table):
-    """Linear, cross entropy, with an L2 penalty if asked for."""
+    """Linear, cross entropy."""
 
-    name: Literal["logistic"]
-    l2: NonNegative = 0.0
+    name: Annotated[Literal["logistic"], ModelName]
+    l2: NonNegative = Field(0.0, description=L2)
 
 
 class Linear(Table):
-    """Linear regression, half squared error; the penalty is that of the data where they are ``ridge``."""
+    """Linear regression, half squared error."""
 
-    name: Literal["linear"]
-    l2: NonNegative | None = None
+    name: Annotated[Literal["linear"], ModelName]
+    l2: NonNegative | None = Field(None, description=f"{L2}; with data 'ridge' it is data.l2", examples=[0.1])
 
 
 class Mlp(Table):
     """Fully connected, ReLU."""
 
-    name: Literal["mlp"]
-    hidden: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = [64]
+    name: Annotated[Literal["mlp"], ModelName]
+    hidden: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = Field(
+        [64], description="widths of the hidden layers"
+    )
 
 
 class Cnn(Table):
     """3 × 3 convolutions, ReLU and pooling, then linear."""
 
-    name: Literal["cnn"]
-    channels: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = [16, 32]
+    name: Annotated[Literal["cnn"], ModelName]
+    channels: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = Field(
+        [16, 32], description="output channels of the convolutions"
+    )
 
 
 class Vgg11(Table):
     """VGG11, from scratch or from a file of weights in torchvision's naming."""
 
-    name: Literal["vgg11"]
-    norm: Literal["none", "group"] = "none"
-    head: Literal["cifar", "imagenet"] = "cifar"
-    weights: str | None = None
+    name: Annotated[Literal["vgg11"], ModelName]
+    norm: Literal["none", "group"] = Field("none", description="group: a GroupNorm after each convolution")
+    head: Literal["cifar", "imagenet"] = Field(
+        "cifar",
+        description="cifar: one linear layer, and of a weights file the features alone; imagenet: torchvision's",
+    )
+    weights: str | None = Field(
+        None,
+        description="a file of weights in torchvision's naming: .safetensors, or .pth loaded as weights only",
+        examples=["vgg11.safetensors"],
+    )
 
 
 class Factory(Table):
-    """Your own: any function that gives an nn.Module."""
+    """Your own model: any function that returns a torch nn.Module."""
 
-    factory: str
-    arguments: dict[str, Any] = {}
-    loss: Literal["cross_entropy", "hinge", "squared_error"] | None = None
-    l2: NonNegative = 0.0
+    factory: str = Field(
+        description="instead of a name: 'package.module:function' that returns the module",
+        examples=["package.module:function"],
+    )
+    arguments: dict[str, Any] = Field({}, description="keyword arguments of the function")
+    loss: Literal["cross_entropy", "hinge", "squared_error"] | None = Field(
+        None,
+        description="the loss; cross_entropy for classes and squared_error for regression if not given",
+        examples=["cross_entropy"],
+    )
+    l2: NonNegative = Field(0.0, description=L2)
 
     @model_validator(mode="after")
     def _written(self) -> Factory:

@@ -1,9 +1,9 @@
-"""The configuration, typed: every key, its default and what it may be. Meanings are in docs/configuration.md."""
+"""The configuration, typed: each key, its default, what it may be and what it means."""
 
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
 from dspodfl.config.rate_tables import Rates
+from dspodfl.config.shorthand import expand
 from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.errors import ConfigError, nearest
 from dspodfl.schedule import SCHEDULES
@@ -23,31 +24,39 @@ from dspodfl.schedule import SCHEDULES
 class Clients(Table):
     """Who takes part."""
 
-    count: Count = 10
+    count: Count = Field(
+        10, description="m, how many; not needed where a graph or data of each client say how many there are"
+    )
+
+
+RateKind = Field(description="how the learning rate changes over the iterations")
+FIRST = "α(0), the learning rate at the first iteration"
 
 
 class ConstantRate(Table):
     """α(k) = value."""
 
-    kind: Literal["constant"] = "constant"
-    value: Positive = 0.01
+    kind: Annotated[Literal["constant"], RateKind] = "constant"
+    value: Positive = Field(0.01, description=FIRST)
 
 
 class DiminishingRate(Table):
     """α(k) = value / √(1 + k/gamma)."""
 
-    kind: Literal["diminishing"]
-    value: Positive = 0.01
-    gamma: Positive
+    kind: Annotated[Literal["diminishing"], RateKind]
+    value: Positive = Field(0.01, description=FIRST)
+    gamma: Positive = Field(description="how slowly it falls, in iterations", examples=[200.0])
 
 
 class StepRate(Table):
     """α(k) = value · factor^⌊k/every⌋."""
 
-    kind: Literal["step"]
-    value: Positive = 0.01
-    every: Count
-    factor: Annotated[float, Field(gt=0, le=1)]
+    kind: Annotated[Literal["step"], RateKind]
+    value: Positive = Field(0.01, description=FIRST)
+    every: Count = Field(description="iterations between two steps", examples=[500])
+    factor: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="what it is multiplied by at each step", examples=[0.5]
+    )
 
 
 LearningRate = Annotated[ConstantRate | DiminishingRate | StepRate, Field(discriminator="kind")]
@@ -56,10 +65,16 @@ LearningRate = Annotated[ConstantRate | DiminishingRate | StepRate, Field(discri
 class Until(Table):
     """What each run may spend: exactly one of these. A run ends at the first iteration at which it has spent it."""
 
-    delay: Positive | None = None
-    normalized_delay: Positive | None = None
-    bytes: Positive | None = None
-    iterations: Count | None = None
+    delay: Positive | None = Field(
+        None,
+        description="the raw total delay: a step takes 1/d_i, an exchange 1/b_ij, averaged over clients",
+        examples=[10000.0],
+    )
+    normalized_delay: Positive | None = Field(
+        None, description="the normalized total delay: an iteration in which everything fires is 2", examples=[200.0]
+    )
+    bytes: Positive | None = Field(None, description="bytes sent over all links, both ways", examples=[1e9])
+    iterations: Count | None = Field(None, description="iterations, whatever each costs", examples=[2000])
 
     @model_validator(mode="after")
     def _one(self) -> Until:
@@ -83,13 +98,36 @@ def _until(given: dict[str, Any]) -> Until | None:
 class Train(Table):
     """How the models are updated, and until when."""
 
-    iterations: Count | None = None
-    until: Until | None = Field(default_factory=_until)
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
-    learning_rate: LearningRate = ConstantRate()
-    order: Literal["simultaneous", "combine_then_adapt", "adapt_then_combine"] = "simultaneous"
-    dfedavg_period: Literal["auto"] | Count = "auto"
-    precision: Literal["auto", "fp64", "fp32", "tf32", "bf16"] = "auto"
+    iterations: Count | None = Field(
+        None,
+        description="with until: the most iterations of a run (absent: 1.5 times what it is expected to need, at most "
+        "10⁶); alone: every run takes this many",
+        examples=[2000],
+    )
+    until: Until | None = Field(
+        default_factory=_until,
+        description="what each run may spend: exactly one of delay, normalized_delay, bytes, iterations. A run ends at "
+        "the first iteration at which it has spent it. Absent, with no iterations given: a delay of 10,000",
+    )
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        16, description="samples per SGD step, drawn uniformly with replacement from the client's own"
+    )
+    learning_rate: LearningRate = Field(
+        ConstantRate(), description="the learning rate α(k); a number alone is a constant one"
+    )
+    order: Literal["simultaneous", "combine_then_adapt", "adapt_then_combine"] = Field(
+        "simultaneous",
+        description="simultaneous: Θ ← PΘ − αVG(Θ); combine_then_adapt: gradients at PΘ; "
+        "adapt_then_combine: Θ ← P(Θ − αVG(Θ))",
+    )
+    dfedavg_period: Literal["auto"] | Count = Field(
+        "auto", description='SGD iterations D between two exchanges of dfedavg; "auto": the mean of 1/d_i, rounded up'
+    )
+    precision: Literal["auto", "fp64", "fp32", "tf32", "bf16"] = Field(
+        "auto",
+        description="of parameters and gradients; auto: fp32 on a CPU, tf32 on CUDA; bf16: gradients in bfloat16, "
+        "parameters in float32",
+    )
 
     @property
     def budget(self) -> Budget:
@@ -101,27 +139,50 @@ class Train(Table):
 
 
 class Eval(Table):
-    """Where and how the models are looked at."""
+    """Where and how the models are evaluated."""
 
-    every: Count | None = None
-    points: Count | None = None
-    at_delay: Annotated[list[Positive], BeforeValidator(as_list)] = []
-    targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], BeforeValidator(as_list)] = [0.4, 0.6, 0.75]
+    every: Count | None = Field(
+        None,
+        description="evaluate at each multiple of this number of iterations; absent: points, or 100 where the study "
+        "has a number of iterations alone",
+        examples=[100],
+    )
+    points: Count | None = Field(
+        None,
+        description="evaluate each run where its cost first reaches each of this many equal parts of its budget; "
+        "absent: 40, unless every is given",
+        examples=[40],
+    )
+    at_delay: Annotated[list[Positive], BeforeValidator(as_list)] = Field(
+        [], description="also evaluate each run exactly where its cumulative raw total delay first reaches these"
+    )
+    targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], BeforeValidator(as_list)] = Field(
+        [0.4, 0.6, 0.75], description="accuracies whose delays summary.json reports"
+    )
 
 
 class Checkpoint(Table):
-    """When a run that writes to a folder puts away where it stands. None of it changes what is computed."""
+    """When a run that writes to a folder saves a checkpoint. None of it changes what is computed."""
 
-    every_iterations: Annotated[int, Field(ge=0, lt=WORD)] = 0
-    every_minutes: NonNegative = 10.0
-    keep: Count = 2
+    every_iterations: Annotated[int, Field(ge=0, lt=WORD)] = Field(
+        0, description="save a checkpoint at each multiple of this; 0: not for this reason"
+    )
+    every_minutes: NonNegative = Field(
+        10.0,
+        description="save one after this many minutes; 0: not for this reason. Ctrl-C and SIGTERM save one in any case",
+    )
+    keep: Count = Field(2, description="how many of the newest checkpoints are kept")
 
 
 class Scale(Table):
     """How a study is divided over several processes. None of it changes an event."""
 
-    split: Literal["auto", "runs", "clients"] = "auto"
-    timeout: Positive = 300.0
+    split: Literal["auto", "runs", "clients"] = Field(
+        "auto",
+        description="what each rank gets: some runs of the study, or some clients of each run; auto: runs where there "
+        "are at least as many as ranks",
+    )
+    timeout: Positive = Field(300.0, description="seconds after which a rank that does not answer counts as lost")
 
 
 FREE = ("checkpoint", "scale")
@@ -145,6 +206,8 @@ _DEFAULT_TAGS = (
 def _complete(raw: Any) -> Any:
     """Plain Python values, with the default kind where a table does not name its own."""
     out = _plain(raw)
+    if isinstance(out, dict):
+        out = expand(out)
     for path, key, default in _DEFAULT_TAGS:
         table = out
         for part in path.split("."):
@@ -188,18 +251,23 @@ class Config(Table):
     100
     """
 
-    seed: Seed = 0
-    seeds: Count = 3
-    algorithms: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)] = list(SCHEDULES)
-    clients: Clients = Clients()
-    graph: Graph = Geometric()
-    rates: Rates = Rates()
-    data: Data = FmnistMini()
-    model: Model = Svm()
-    train: Train = Train()
-    eval: Eval = Eval()
-    checkpoint: Checkpoint = Checkpoint()
-    scale: Scale = Scale()
+    seed: Seed = Field(
+        0, description="the first seed; a seed decides graph, rates, partition, initial model, minibatches and events"
+    )
+    seeds: Count = Field(3, description="how many seeds: seed, seed + 1, …; results are compared over them")
+    algorithms: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)] = Field(
+        list(SCHEDULES),
+        description="what is compared: names ('dspodfl list algorithms'), or 'package.module:schedule' of your own",
+    )
+    clients: Clients = Field(Clients(), description="who takes part")
+    graph: Graph = Field(Geometric(), description="who is linked to whom, and with which weights models are mixed")
+    rates: Rates = Field(Rates(), description="how often clients can compute and links can carry models")
+    data: Data = Field(FmnistMini(), description="what the clients learn from")
+    model: Model = Field(Svm(), description="what the clients train")
+    train: Train = Field(Train(), description="how the models are updated, and for how long")
+    eval: Eval = Field(Eval(), description="where and how the models are evaluated")
+    checkpoint: Checkpoint = Field(Checkpoint(), description="when the state of a run is saved, to resume from")
+    scale: Scale = Field(Scale(), description="how a study is divided over several processes")
 
     def __init__(self, **values: Any) -> None:
         from dspodfl.config.explain import explain
@@ -208,6 +276,20 @@ class Config(Table):
             super().__init__(**_complete(values))
         except ValidationError as error:
             raise ConfigError(explain(error)) from None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Config:
+        """Read a configuration from a TOML file.
+
+        Args:
+            path: the file; relative paths in it are relative to its folder.
+
+        Raises:
+            ConfigError: the file is missing, is no TOML, or says something that cannot be used.
+        """
+        from dspodfl.config.toml import load
+
+        return load(Path(path))
 
     @model_validator(mode="after")
     def _together(self) -> Config:

@@ -7,11 +7,19 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from dspodfl.config.reference import with_keys
+
 
 class Table(BaseModel):
     """A table of the configuration: unknown keys are errors, values are of the type they look like."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Let ``help()`` of a table show its keys."""
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.__doc__ = with_keys(cls)
 
 
 def as_list(value: Any) -> Any:

@@ -6,14 +6,14 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, time
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dspodfl.config.schema import Config
-from dspodfl.errors import ConfigError
+from dspodfl.config.shorthand import expand
+from dspodfl.errors import ConfigError, InputError
 
 _BARE_WORD = re.compile(r"[^\s\"'\[\]{}=,#]+")
 _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
@@ -26,13 +26,33 @@ def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -
     """
     raw: dict[str, Any] = {}
     if path is not None:
-        raw = _read(path)
+        raw = expand(_read(path))
         _anchor(raw, path.resolve().parent)
     for change in changes:
         _apply(raw, change)
+        raw = expand(raw)
     raw.update({key: value for key, value in values.items() if value is not None})
     _anchor(raw, Path.cwd())
     return Config(**raw)
+
+
+def as_config(given: object) -> Config:
+    """Give the configuration that a user means: a `Config`, a TOML file, a dictionary of tables, or the defaults.
+
+    >>> as_config({"train": {"learning_rate": 0.1}}).train.learning_rate.value
+    0.1
+    """
+    if given is None or isinstance(given, Config):
+        return given or Config()
+    if isinstance(given, str | os.PathLike):
+        return load(Path(given))
+    if isinstance(given, Mapping):
+        odd = [key for key in given if not isinstance(key, str)]
+        if odd:
+            raise ConfigError([f"config: {odd[0]!r} is no key; keys are strings, e.g. 'train'"])
+        return Config(**given)
+    allowed = "a Config, the path of a TOML file or a dictionary of tables"
+    raise InputError("config", type(given).__name__, allowed)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -89,22 +109,23 @@ def _within(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 def dumps(values: dict[str, Any]) -> str:
     """TOML text of a resolved configuration: scalars, then tables; what is null is left out."""
-    top = [f"{key} = {_inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    top = [f"{key} = {inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
     for name, table in values.items():
         if isinstance(table, dict):
             top += ["", f"[{name}]"]
-            top += [f"{key} = {_inline(value)}" for key, value in _kind_first(table)]
+            top += [f"{key} = {inline(value)}" for key, value in _kind_first(table)]
     return "\n".join(top) + "\n"
 
 
-def _inline(value: Any) -> str:
+def inline(value: Any) -> str:
+    """Write a value as TOML, tables inline."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in _kind_first(value))
+        inside = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in _kind_first(value))
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(_inline(item) for item in value)}]"
+        return f"[{', '.join(inline(item) for item in value)}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, date | time):
@@ -118,9 +139,4 @@ def _kind_first(table: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _inline(key)
-
-
-def template() -> str:
-    """The commented default configuration that ``dspodfl init`` writes."""
-    return resources.files("dspodfl.config").joinpath("default.toml").read_text(encoding="utf-8")
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else inline(key)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -38,6 +38,8 @@ class Dataset:
     scale: float = 1.0
     shift: float = 0.0
     class_names: tuple[str, ...] | None = None
+    about: Mapping[str, object] = field(default_factory=dict)
+    """What a reader of results should know of where the samples come from."""
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.classes < 1:
@@ -186,7 +188,8 @@ def parts(federations: Sequence[Federation], clients: Sequence[np.ndarray]) -> l
     return out
 
 
-def _array(values: Any, what: str) -> np.ndarray:
+def as_array(values: Any, what: str) -> np.ndarray:
+    """Give NumPy arrays, torch tensors, tables and nested lists as an array; ``what`` names them in an error."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
@@ -197,7 +200,7 @@ def _array(values: Any, what: str) -> np.ndarray:
 
 
 def _features(values: Any, what: str) -> np.ndarray:
-    x = _array(values, what)
+    x = as_array(values, what)
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     if x.dtype.kind not in "fiub":
@@ -207,7 +210,7 @@ def _features(values: Any, what: str) -> np.ndarray:
 
 
 def _targets(values: Any, what: str) -> np.ndarray:
-    y = _array(values, what)
+    y = as_array(values, what)
     if y.dtype.kind in "iub":
         return y.astype(np.int64)
     if y.dtype.kind == "f":
@@ -224,7 +227,7 @@ def _items(dataset: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"{what} has no sample")
     if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
         raise DataError(f"{what} must give a pair (x, y) for every sample")
-    xs, ys = ([_array(pair[side], what) for pair in pairs] for side in (0, 1))
+    xs, ys = ([as_array(pair[side], what) for pair in pairs] for side in (0, 1))
     if len({x.shape for x in xs}) > 1:
         raise DataError(f"{what} has samples of different shapes: {sorted({x.shape for x in xs})}")
     return np.stack(xs), np.stack([y.reshape(()) if y.size == 1 else y for y in ys])

@@ -1,0 +1,46 @@
+"""The configuration as a JSON schema, for editors and other programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dspodfl.config.reference import without_keys
+from dspodfl.config.schema import Config
+from dspodfl.schedule import SCHEDULES
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TITLE = "DSpodFL configuration"
+
+
+def json_schema() -> dict[str, Any]:
+    """Give the JSON schema of the configuration (draft 2020-12), short forms included.
+
+    What no single key can tell is not in it: ``dspodfl check`` validates that, and builds the study.
+    """
+    made = Config.model_json_schema()
+    properties, definitions = made["properties"], made["$defs"]
+    names = made["properties"]["algorithms"]
+    names["items"] = {"anyOf": [{"enum": list(SCHEDULES)}, {"type": "string"}]}
+    _also(properties["algorithms"], {"type": "string"}, ("type", "items", "minItems"))
+    _also(definitions["Train"]["properties"]["learning_rate"], {"type": "number", "exclusiveMinimum": 0}, ("oneOf",))
+    for table in (made, *definitions.values()):
+        table["description"] = without_keys(table.get("description", "")).partition("\n\n")[0]
+    return {"$schema": DIALECT, **_cleaned(made), "title": TITLE}
+
+
+def _also(schema: dict[str, Any], short: dict[str, Any], full: tuple[str, ...]) -> None:
+    """Allow a short form besides the full one."""
+    schema.pop("discriminator", None)
+    schema["anyOf"] = [{key: schema.pop(key) for key in full if key in schema}, short]
+
+
+def _cleaned(value: Any) -> Any:
+    """Without ``discriminator``, which is OpenAPI's, and the titles that only repeat the names of keys."""
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    out = {key: _cleaned(item) for key, item in value.items() if key != "discriminator"}
+    if isinstance(out.get("title"), str) and ("type" in out or "anyOf" in out or "oneOf" in out or "const" in out):
+        del out["title"]
+    return out
