@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -80,17 +81,20 @@ class Outcome:
 
     def plot(self) -> Figure:
         """The figure, in the house style."""
-        from dspodfl import plots
+        from dspodfl import median_run, plots
 
-        seeds = f"{self.metrics['seed'].nunique()} seeds"
-        title = f"{self.title}; {seeds}"
+        budget = plots.budget_of(tomllib.loads(self.config)) if self.config else None
         if self.kind == "curves":
-            return plots.accuracy_vs_delay(self.metrics, title)
+            return plots.accuracy_vs_delay(self.metrics, self.title, budget)
         if self.kind == "delay_table":
-            return plots.delays(self.reading, self.axes, title)
+            parts = median_run.parts(self.metrics, self.axes, self.reading)
+            return plots.delays(self.reading, self.axes, self.title, parts)
         if self.kind == "accuracy_table":
-            return plots.accuracies(self.reading, self.axes, title)
-        return plots.sweep(self.reading, self.axes, title)
+            return plots.accuracies(self.reading, self.axes, self.title)
+        title = self.title
+        for axis in self.axes:
+            title = title.replace(axis, plots.axis_name(axis)) if "." in axis else title
+        return plots.sweep(self.reading, self.axes, title, budget)
 
     def save(self, folder: Path) -> Path:
         """Write everything; each file aside first, then renamed."""
