@@ -433,7 +433,9 @@ def table(found: Comparison, title: str = "", config: Mapping[str, Any] | None =
     notes += [f"no run reaches {_listed([formatting.setting(t) for t in found.missed])}"] if found.missed else []
     notes += thinned(config or {})
     if found.budget is None and iterations and len(found.standings) > 1:
-        notes.append("equal iterations cost the algorithms different delays; at an equal delay: dspodfl show --at delay=…")
+        notes.append(
+            "equal iterations cost the algorithms different delays; at an equal delay: dspodfl show --at delay=…"
+        )
     return Table(title, tuple(columns), tuple(rows), sentence(found), _caption(found), tuple(notes))
 
 

@@ -129,20 +129,31 @@ def _effort(about: Mapping[str, Any]) -> str:
 
 
 def print_table(table: tables.Table) -> None:
-    """Print a table at its own width, and below it what it comes to: no number is cut short in a narrow window."""
+    """Print a table, and below it what it comes to.
+
+    Where the window is too narrow, the spread of a number goes below it; where that is not enough, lines are longer
+    than the window: no number is cut short.
+    """
+    shown, wide = _rich(table, " ± ")
+    if wide > OUT.width:
+        shown, wide = _rich(table, "\n± ")
+    if table.title:
+        OUT.print(Text(table.title))
+    OUT.print(shown, width=max(OUT.width, wide), crop=False, overflow="ignore")
+    for text in (table.sentence, table.caption, *table.notes):
+        if text:
+            OUT.print(Text(text))
+
+
+def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
+    """A table for the terminal, and how wide it is."""
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for column in table.columns:
         shown.add_column(Text(column.head), justify="left" if column.left else "right", no_wrap=True)
     for row in table.rows:
         first = row.cells[0] + (f"\n  {row.remark}" if row.remark else "")
-        shown.add_row(Text(first), *(Text(cell) for cell in row.cells[1:]))
-    if table.title:
-        OUT.print(Text(table.title))
-    wide = Measurement.get(OUT, OUT.options.update(max_width=10_000), shown).maximum
-    OUT.print(shown, width=max(OUT.width, wide), crop=False, overflow="ignore")
-    for text in (table.sentence, table.caption, *table.notes):
-        if text:
-            OUT.print(Text(text))
+        shown.add_row(Text(first), *(Text(cell.replace(" ± ", plus)) for cell in row.cells[1:]))
+    return shown, Measurement.get(OUT, OUT.options.update(max_width=10_000), shown).maximum
 
 
 def print_unfinished(result: Result, folder: Path) -> None:

@@ -99,3 +99,60 @@ def deviation(values: np.ndarray) -> float | None:
     with np.errstate(over="ignore", invalid="ignore"):
         found = float(values.std(ddof=1))
     return found if np.isfinite(found) else None
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a run spent until it reached a target, or until it ended without reaching it (censored)."""
+
+    cost: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Sooner:
+    """Paired costs to a target: ``ahead`` is the side that spends less."""
+
+    side: Side
+    wins: int
+    losses: int
+    open: int
+    """Seeds in which the runs ended too early to say who was sooner."""
+
+
+def compare_costs(ours: Mapping[K, Reached], theirs: Mapping[K, Reached]) -> Sooner:
+    """Compare costs to a target over the seeds of both, where runs may have ended before they reached it.
+
+    The logarithm of theirs over ours is known, or known to be at least or at most a number, seed by seed. One side is
+    sooner where the 95% t interval of the bounds on its side is beyond zero; where a bound is infinite, where a sign
+    test over the seeds whose order is known says so (95%).
+
+    Args:
+        ours: Seed -> cost.
+        theirs: Seed -> cost.
+    """
+    least, most = [], []
+    for key in (key for key in ours if key in theirs):
+        low, high = _log_ratio(ours[key], theirs[key])
+        least.append(low)
+        most.append(high)
+    wins, losses = sum(low > 0 for low in least), sum(high < 0 for high in most)
+    ties = sum(low == high == 0 for low, high in zip(least, most, strict=True))
+    side: Side = "undecided"
+    if len(least) > 1 and np.isfinite(least).all() and difference(least).side == "ahead":
+        side = "ahead"
+    elif len(most) > 1 and np.isfinite(most).all() and difference(most).side == "behind":
+        side = "behind"
+    elif wins + losses > 1 and stats.binomtest(wins, wins + losses).pvalue < 1 - LEVEL:
+        side = "ahead" if wins > losses else "behind"
+    return Sooner(side, wins, losses, len(least) - wins - losses - ties)
+
+
+def _log_ratio(ours: Reached, theirs: Reached) -> tuple[float, float]:
+    """Return the least and the largest that log(theirs / ours) can be."""
+    if ours.cost == theirs.cost and ours.reached and theirs.reached:
+        return 0.0, 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = float(np.log(np.float64(theirs.cost)) - np.log(np.float64(ours.cost)))
+    ratio = 0.0 if np.isnan(ratio) else ratio
+    return ratio if ours.reached else -np.inf, ratio if theirs.reached else np.inf
