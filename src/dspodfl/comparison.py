@@ -22,6 +22,8 @@ from dspodfl.tables import Column, Row, Table
 DEFAULT_TARGETS = (0.4, 0.6, 0.75)
 """The default of ``eval.targets``. Where it was left so, the table chooses targets that tell algorithms apart."""
 _MOST_TARGETS = 3
+_LATE = 1.1
+"""A row that costs this multiple of another's is read too late to be compared with it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,10 @@ class Standing:
     short: list[Short]
     diverged: dict[int, tuple[int, float]]
     """Seed -> iteration and cost at which the run was first seen to have diverged."""
+    read_at: float | None = None
+    """Median cost of the rows that were read."""
+    late: bool = False
+    """Whether the rows that were read are at a larger cost than those of another algorithm."""
     targets: list[TargetCost] = field(default_factory=list)
 
     @property
@@ -167,6 +173,7 @@ def compare(
     kind = "delay" if point.kind == "iterations" else point.kind
     cut = {name: {seed: _until(run, point) for seed, run in some.items()} for name, some in runs.items()}
     standings = [_standing(name, cut[name], point, measure, budget, complete) for name in algorithms]
+    standings = _late(standings, asked=at is not None)
     given = _given(config)
     targets = given if given is not None and measure is ACCURACY else choose_targets(cut, measure)
     cost = Cost(kind, point.value)
@@ -228,7 +235,8 @@ def _standing(
     loss: dict[int, float] = {}
     short: list[Short] = []
     diverged: dict[int, tuple[int, float]] = {}
-    delays = []
+    delays, spent = [], []
+    exact = True
     for seed, run in runs.items():
         row = run.iloc[-1]
         value, cost = float(row[measure.column]), float(row[point.column])
@@ -242,8 +250,24 @@ def _standing(
             values[seed] = value
             loss[seed] = float(row["loss"])
             delays.append(float(row["delay_total"]))
-    delay = float(np.median(delays)) if delays else None
-    return Standing(algorithm, len(runs), values, loss, delay, short, diverged)
+            spent.append(cost)
+            exact &= len(run) > 1 and int(row["iteration"]) - int(run["iteration"].iloc[-2]) == 1
+    delay, read_at = (float(np.median(some)) if some else None for some in (delays, spent))
+    standing = Standing(algorithm, len(runs), values, loss, delay, short, diverged, read_at)
+    return replace(standing, late=not exact)
+
+
+def _late(standings: Sequence[Standing], *, asked: bool) -> list[Standing]:
+    """Mark algorithms whose rows are at a clearly larger cost than those of another.
+
+    At its budget every run has a row. At any other cost it is read at the first row past it: with few rows that may be
+    far past it, and says more of how often models were evaluated than of the algorithm.
+    """
+    costs_ = [s.read_at for s in standings if s.read_at is not None]
+    first = min(costs_, default=0.0)
+    return [
+        replace(s, late=asked and s.late and s.read_at is not None and s.read_at > _LATE * first) for s in standings
+    ]
 
 
 def _overflown(run: pd.DataFrame, measure: Measure) -> np.ndarray:
@@ -347,7 +371,7 @@ def _leads(standings: Sequence[Standing], measure: Measure) -> list[Lead]:
 
     The best is the one that is better than most others over the seeds that it shares with each.
     """
-    ranked = [s for s in standings if s.values and 2 * len(s.values) >= s.seeds]
+    ranked = [s for s in standings if s.values and 2 * len(s.values) >= s.seeds and not s.late]
 
     def against(first: Standing) -> list[Lead]:
         return [
@@ -414,7 +438,7 @@ def table(found: Comparison, title: str = "", config: Mapping[str, Any] | None =
         config: The resolved configuration: where it thins evaluation, the table says so.
     """
     iterations = found.at.kind == "iterations"
-    columns = [Column("algorithm", left=True), Column(f"{found.measure.label}\nat {found.at.text}")]
+    columns = [Column("algorithm", left=True), Column(f"{found.measure.label} at\n{found.at.text}")]
     with_loss = found.measure is ERROR and any(s.loss for s in found.standings)
     columns += [Column("loss")] if with_loss else []
     best = [_best([s.targets[n] for s in found.standings]) for n in range(len(found.targets))]
@@ -474,6 +498,11 @@ def _notes(standing: Standing, found: Comparison) -> list[str]:
         place = f"iteration {iteration:,}, {replace(found.at, value=cost).text}"
         where = f"at {place}" if len(standing.diverged) == 1 else f"from {place} on"
         out.append(f"{standing.name} {_seeds(list(standing.diverged))} diverged {where}")
+    if standing.late and standing.read_at is not None:
+        place = replace(found.at, value=standing.read_at).text
+        out.append(
+            f"{standing.name} was not evaluated between {found.at.text} and {place}, where it is read: not ranked"
+        )
     reasons = {
         "budget": ("ended at", " (budget)"),
         "cap": ("ended at", " (cap)" if found.budget is not None else ""),

@@ -108,14 +108,14 @@ def parse(text: str, field: str = "--at") -> Cost:
     kind = "iterations" if name == "iteration" else name
     known = ("delay", "normalized_delay", "bytes", "iteration")
     if not sign or kind not in COLUMNS:
-        hint = nearest(name, known) if name else ""
+        hint = nearest(name, known) if name and kind not in COLUMNS else ""
         raise InputError(field, text, f"KIND=VALUE with a kind of {', '.join(known)}, as in delay=5000{hint}")
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise InputError(field, text, f"{name}= a finite number above 0")
+        raise InputError(field, text, "KIND=VALUE with a finite value above 0, as in delay=5000")
     if kind == "iterations" and not value.is_integer():
-        raise InputError(field, text, f"{name}= an integer above 0")
+        raise InputError(field, text, "KIND=VALUE with a whole number of iterations, as in iteration=2000")
     return Cost(kind, value)

@@ -139,7 +139,7 @@ def print_table(table: tables.Table) -> None:
         shown, wide = _rich(table, "\n± ")
     if table.title:
         OUT.print(Text(table.title))
-    OUT.print(shown, width=max(OUT.width, wide), crop=False, overflow="ignore")
+    Console(width=max(OUT.width, wide)).print(shown)
     for text in (table.sentence, table.caption, *table.notes):
         if text:
             OUT.print(Text(text))
@@ -147,7 +147,7 @@ def print_table(table: tables.Table) -> None:
 
 def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
     """A table for the terminal, and how wide it is."""
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in table.columns:
         shown.add_column(Text(column.head), justify="left" if column.left else "right", no_wrap=True)
     for row in table.rows:

@@ -50,7 +50,9 @@ def show_folder(folder: Path, at: Cost | None = None) -> None:
         OUT.print(Text(f"{path}:"), soft_wrap=True)
         try:
             _show(path, at)
-        except (DataError, InputError) as error:
+        except InputError as error:  # --at does not apply to it
+            ERR.print(Text(f"not shown: {error}"), soft_wrap=True)
+        except DataError as error:
             problems.append(str(error))
         OUT.print()
     if problems:
