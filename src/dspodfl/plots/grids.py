@@ -41,7 +41,8 @@ def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Limit |
     algorithms = [str(a) for a in dict.fromkeys(table["algorithm"])]
     rest = [axis for axis in axes[1:] if table[axis].nunique() > 1]
     groups = list(table.groupby(rest, sort=False)) if rest else [((), table)]
-    sides = [("accuracy", _where(table, budget))]
+    measure, label, log_y = _measure(table)
+    sides = [(measure, _where(table, budget))]
     sides += (
         [("normalized", "at a normalized delay that all runs of a point reach")] if "normalized_mean" in table else []
     )
@@ -54,7 +55,9 @@ def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Limit |
             for axis, (column, side) in zip(row, sides, strict=True):
                 _points(axis, rows, axes[0], column, algorithms)
                 style.heading(axis, "; ".join(filter(None, (_point(rest, point), side))))
-            row[0].set_ylabel("test accuracy,\nmean over clients")
+            row[0].set_ylabel(label)
+            if log_y:
+                row[0].set_yscale("log")
         for axis in grid[-1]:
             axis.set_xlabel(style.axis_name(axes[0]), parse_math=False)
         style.legend(figure, *style.handles(list(grid.ravel())), title)
@@ -62,10 +65,25 @@ def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Limit |
     return figure
 
 
+def _measure(table: pd.DataFrame) -> tuple[str, str, bool]:
+    """What is drawn: accuracy; for regression the distance to the optimum where it is known, else the loss."""
+    for column, label in (
+        ("accuracy", "test accuracy,\nmean over clients"),
+        ("optimality_error", "distance to the optimum\n‖θ̄ − θ*‖²"),
+        ("loss", "test loss,\nmean over clients"),
+    ):
+        values = pd.to_numeric(table[f"{column}_mean"], errors="coerce") if f"{column}_mean" in table else pd.Series()
+        if values.notna().any():
+            return column, label, column == "optimality_error" and bool((values.dropna() > 0).all())
+    return "accuracy", "test accuracy,\nmean over clients", False
+
+
 def _where(table: pd.DataFrame, budget: Limit | None) -> str:
     """Where accuracies are read."""
     if "delay" in table and table["delay"].notna().any():
         return f"where the raw total delay first reaches {formatting.delay(float(table['delay'].dropna().iloc[0]))}"
+    if "budget_value" in table and table["budget_value"].nunique() > 1:
+        return "at the end of each run, the budget of its point"
     if budget is not None:
         return f"at the end of each run, its budget ({budget_words(budget)})"
     if "iteration" in table and table["iteration"].nunique() == 1:
@@ -97,15 +115,18 @@ def _points(axis: Axes, rows: pd.DataFrame, x: str, column: str, algorithms: Seq
         mean = mine[f"{column}_mean"].to_numpy(float)
         std = np.nan_to_num(mine[f"{column}_std"].to_numpy(float))
         some = np.zeros(len(mine), bool)
-        if column == "accuracy" and "reached" in mine:
+        if column != "normalized" and "reached" in mine:
             some = (mine["reached"] < mine["seeds"]).to_numpy()
         if numeric:
             order = np.argsort(place, kind="stable")
             axis.plot(place[order], mean[order], label=label, **looks)
+            low, high = mean - std, mean + std
+            if column in ("accuracy", "normalized"):
+                low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
             axis.fill_between(
                 place[order],
-                np.clip(mean - std, 0, 1)[order],
-                np.clip(mean + std, 0, 1)[order],
+                (np.maximum(low, 1e-3 * mean) if column == "optimality_error" else low)[order],
+                high[order],
                 color=looks["color"],
                 alpha=0.13,
                 linewidth=0,
