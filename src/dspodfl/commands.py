@@ -151,14 +151,17 @@ def report(
     out: Annotated[Path, typer.Option(metavar="FILE.html", help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
-    from dspodfl.report import page
+    from dspodfl.report import compose
 
-    content = page(folders)
+    made = compose(folders)
+    content = made.html
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
+    for reason in made.skipped:
+        ERR.print(Text(f"skipped {reason}"), soft_wrap=True)
     typer.echo(f"wrote {out}")
 
 
