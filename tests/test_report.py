@@ -272,6 +272,7 @@ DRAWINGS = {
 def hostile(tmp_path_factory):
     """Folders whose every text and picture would run something, if it could."""
     base = tmp_path_factory.mktemp("hostile")
+    plain = outcome("plain").save(tmp_path_factory.mktemp("plain") / "outcome")
     texts = dict.fromkeys(("title", "paper", "says", "why", "config"), EVIL)
     texts["config"] = "#" + EVIL.replace("\x00", "").replace("\x1b", "").replace("\u202e", "").replace("\ud800", "")
     for number, (name, drawing) in enumerate(DRAWINGS.items()):
@@ -279,7 +280,7 @@ def hostile(tmp_path_factory):
             EVIL, about={EVIL: EVIL, "nested": {EVIL: [EVIL]}}, verdicts=[Verdict("holds", EVIL, "best")], **texts
         )
         at = base / f"{number} {name}'\"><script>alert(1)<"
-        outcome(name).save(at)
+        shutil.copytree(plain, at)
         record = json.loads((at / "result.json").read_text())
         record |= {"name": made.name, "title": made.title, "paper": made.paper, "says": made.says, "why": made.why}
         record |= {"about": made.about, "config": made.config, "verdicts": [vars(v) for v in made.verdicts]}
