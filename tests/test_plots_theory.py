@@ -2,13 +2,16 @@
 
 import numpy as np
 import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from tests.test_plots import outside
 
-from dspodfl.plots import picture
+from dspodfl.plots import COLOURS, NAMES, picture
 from dspodfl.plots.theory import LINES, course, sweep
 
 
 def shown(figure):
-    return [axis.get_title(loc="left") for axis in figure.axes if axis.has_data()]
+    return [axis.get_ylabel() for axis in figure.axes if axis.has_data()]
 
 
 def table(**columns):
@@ -25,10 +28,38 @@ def test_a_sweep_shows_the_quantities_that_move():
 
 def test_a_sweep_has_a_line_for_each_algorithm_and_value_of_the_other_axes():
     both = pd.concat([table(y="a", radius=[0.9, 0.8, 0.7]), table(y="b", radius=[0.8, 0.7, 0.6])])
-    (axis,) = sweep(both, ["x", "y"]).axes
-    assert [line.get_label() for line in axis.lines] == ["y = a", "y = b"]
+    figure = sweep(both, ["x", "y"])
+    (axis,) = figure.axes
+    assert len(axis.lines) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["DGD", "y: a", "y: b"]
+    assert len({line.get_linestyle() + str(line._unscaled_dash_pattern) for line in axis.lines}) == 2
     words = sweep(table(x=["ring", "star", "path"], radius=[0.9, 0.8, 0.7]), ["x"])
     assert [tick.get_text() for tick in words.axes[0].get_xticklabels()] == ["ring", "star", "path"]
+    assert all(line.get_linestyle() == "None" for line in words.axes[0].lines)  # categories are not joined
+
+
+@pytest.mark.parametrize("axes", [["x"], ["x", "rates.sgd.a"], ["x", "rates.sgd.a", "graph.kind"]])
+def test_a_sweep_keeps_the_colours_of_the_algorithms_and_its_legend_inside(axes):
+    rows = [
+        table(algorithm=name, radius=[0.9, 0.8, 0.7], gap_optimality=[1.0, 2.0, 30.0]).assign(
+            **{"rates.sgd.a": a, "graph.kind": g}
+        )
+        for name in (*COLOURS, "a custom algorithm of thirty ch")
+        for a, g in ((0.5, "ring"), (2.0, "a very long name of a kind of graph"), (4.0, "star"))[
+            : 1 if len(axes) < 2 else 3
+        ]
+    ]
+    figure = sweep(pd.concat(rows, ignore_index=True), axes, "ridge, linear, 10 clients")
+    entries = {
+        t.get_text(): h for t, h in zip(figure.legends[0].get_texts(), figure.legends[0].legend_handles, strict=True)
+    }
+    for name, paint in COLOURS.items():
+        assert to_hex(entries[NAMES[name]].get_color()).upper() == paint
+    for axis in figure.axes:
+        if axis.has_data():
+            drawn = {to_hex(line.get_color()).upper() for line in axis.lines}
+            assert set(COLOURS.values()) < drawn and axis.get_ylabel() and axis.get_xlabel() == "x"
+    assert outside(figure) == []
 
 
 def test_a_course_shows_bounds_and_what_was_measured_and_says_so_where_there_is_neither():

@@ -15,7 +15,7 @@ from rich.text import Text
 from dspodfl import theory_commands
 from dspodfl._version import __version__
 from dspodfl.commands import register
-from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
+from dspodfl.display import ERR, OUT
 from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError, nearest
 from dspodfl.options import HELP_NAMES, WRONG, in_full, plainly, whole
 from dspodfl.running import Asked, carry_out, importable, on_ranks
@@ -207,18 +207,25 @@ def list_names(
 
 
 @app.command()
-def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]) -> None:
-    """Print a run and draw its pictures anew; one that is on its way, or died on it, as far as it got."""
-    from dspodfl.results import Result
+def show(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder that dspodfl wrote, or one that holds several.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COST", help="Read the table there: delay=5000, normalized_delay=50, bytes=1e9 or iteration=2000."
+        ),
+    ] = None,
+) -> None:
+    """Print the table of what DIR holds, and draw a run's pictures again.
 
-    result = Result.load(directory)
-    try:
-        result.draw(directory)
-    except OSError as error:
-        raise InputError("directory", str(directory), f"a folder that can be written ({error.strerror})") from None
-    print_result(result)
-    print_places(directory)
-    print_unfinished(result, directory)
+    DIR may be the folder of a run (unfinished ones as far as they got), a sweep, a reproduction or of the theory.
+    """
+    from dspodfl.costs import parse
+    from dspodfl.showing import show_folder
+
+    show_folder(directory, None if at is None else parse(at))
 
 
 register(app)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
-from dspodfl.display import ERR, OUT
+from dspodfl.display import ERR, OUT, print_table
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
 from dspodfl.interrupt import Interrupt
 from dspodfl.options import number, whole
 from dspodfl.running import importable
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from dspodfl.costs import Cost
     from dspodfl.experiment import Experiment
     from dspodfl.grid import Cell
     from dspodfl.outcome import Outcome
@@ -157,14 +154,17 @@ def report(
     ),
 ) -> None:
     """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
-    from dspodfl.report import page
+    from dspodfl.report import compose
 
-    content = page(folders)
+    made = compose(folders)
+    content = made.html
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
+    for reason in made.skipped:
+        ERR.print(Text(f"skipped {reason}"), soft_wrap=True)
     typer.echo(f"wrote {out}")
 
 
@@ -258,48 +258,21 @@ class _Meter:
 
 
 def _print(outcome: Outcome, folder: Path) -> None:
-    """The table, the verdicts and where the files are."""
-    OUT.print(Text(outcome.title), soft_wrap=True)
-    OUT.print(_as_table(outcome))
-    for found in outcome.verdicts:
-        OUT.print(Text(f"  {found.word}: {found.sentence}"), soft_wrap=True)
+    """Print the table, the verdicts and where the files are."""
+    print_outcome(outcome)
     OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
 
 
-def _as_table(outcome: Outcome) -> Table:
-    """Points (or iterations, targets) by algorithms."""
-    from dspodfl.plots import NAMES
+def print_outcome(outcome: Outcome, at: Cost | None = None) -> None:
+    """Print the table of a sweep or a reproduction, and the verdicts.
 
-    reading = outcome.reading
-    rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in reading and outcome.kind.endswith("table"))]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in rows:
-        table.add_column(name, no_wrap=True)
-    algorithms = list(dict.fromkeys(reading["algorithm"]))
-    for algorithm in algorithms:
-        table.add_column(NAMES.get(algorithm, algorithm), justify="right", no_wrap=True)
-    for point, group in reading.groupby(rows, sort=False) if rows else [((), reading)]:
-        cells = {str(row["algorithm"]): cell(row) for _, row in group.iterrows()}
-        names = [
-            f"{v:g}" if isinstance(v, float) else str(v) for v in (point if isinstance(point, tuple) else (point,))
-        ]
-        table.add_row(*names, *(cells.get(algorithm, "–") for algorithm in algorithms))
-    return table
+    Args:
+        outcome: What was measured.
+        at: The cost to read at; by default where the outcome was read. Verdicts are of the default alone.
+    """
+    from dspodfl.grid_table import outcome_table
 
-
-def cell(row: pd.Series[Any]) -> str:
-    """One number of a table, with its spread, how many seeds got there, and the paper's."""
-    known = row.dropna()
-    if "target" in row:
-        least = f"> {known['total_least']:,.0f}" if "total_least" in known else "–"
-        text = f"{known['total_median']:,.0f}" if "total_median" in known else least
-        number = f"\n(paper {known['printed_total']:,.0f})" if "printed_total" in known else ""
-    else:
-        text = f"{known['accuracy_mean']:.3f} ± {known['accuracy_std']:.3f}" if "accuracy_mean" in known else "–"
-        printed = known.get("printed_accuracy")
-        away = known["accuracy_mean"] - printed if printed is not None and "accuracy_mean" in known else 0.0
-        number = "" if printed is None else f"\n(paper {printed:.2f}: {away:+.3f})"
-    reached = known.get("reached")
-    some = "" if reached is None or reached >= row["seeds"] else f" {int(reached)}/{int(row['seeds'])}"
-    return text + some + number
+    print_table(outcome_table(outcome, at))
+    for found in outcome.verdicts if at is None else []:
+        OUT.print(Text(f"  {found.word}: {found.sentence}"), soft_wrap=True)

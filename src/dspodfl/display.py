@@ -6,17 +6,22 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from dspodfl import formatting, tables
+
 if TYPE_CHECKING:
+    from dspodfl.costs import Cost
     from dspodfl.plan import Plan
     from dspodfl.results import Result
 
@@ -100,57 +105,55 @@ class Meter:
         self._bar.update(self._task, description="  ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
 
 
-def print_result(result: Result) -> None:
-    """The comparison, one line an algorithm."""
-    from dspodfl.plots import NAMES
+def print_result(result: Result, at: Cost | None = None) -> None:
+    """Print the comparison of a run, one line an algorithm.
 
-    about, algorithms = result.summary["study"], result.summary["algorithms"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("algorithm", no_wrap=True)
-    classified = bool(result.metrics["accuracy"].notna().any())
-    targets = [t["accuracy"] for t in next(iter(algorithms.values()))["targets"]] if classified else []
-    heads = ["accuracy", *(f"delay\nto {target:g}" for target in targets)] if classified else ["loss", "‖θ̄ − θ*‖²"]
-    for head in (*heads, "delay\nin all"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for name, found in algorithms.items():
-        cells = [_pm(found["final_accuracy"])] if classified else []
-        cells += [] if classified else [_pm(found["final_loss"]), _pm(found["final_optimality_error"])]
-        for target in found["targets"] if classified else []:
-            reached = "" if target["reached"] == found["seeds"] else f" {target['reached']}/{found['seeds']}"
-            cells.append(_number(target["delay_total"]["median"]) + reached)
-        cells.append(_number(found["final_delay"]["delay_total"]["median"]))
-        note = f" ({found['diverged']} diverged)" if found["diverged"] else ""
-        table.add_row(NAMES.get(name, name) + note, *cells)
-    OUT.print(Text(result.title), soft_wrap=True)
-    OUT.print(table)
-    seeds = next(iter(algorithms.values()))["seeds"]
-    OUT.print(
-        Text(
-            f"after {about['iterations_done']:,} of {about['iterations']:,} iterations; mean ± std over {seeds} "
-            f"seed{'' if seeds == 1 else 's'}; "
-            "delays are raw totals, median over seeds (n/m: reached by n of m runs, the others count as infinite)"
-            f"\n{about['wall_seconds']:.1f} s, {_speed(about['run_iterations_per_second'])} run-iterations/s on "
-            f"{about['device']}, {about['precision']}"
-        ),
-        soft_wrap=True,
+    Args:
+        result: The run.
+        at: The cost to read at; by default the budget, or the end of the iterations where there is none.
+    """
+    from dspodfl.comparison import compare, table
+
+    about, config = result.summary["study"], result.config
+    print_table(table(compare(result.metrics, config, about, at), result.title, config))
+    OUT.print(Text(_effort(about)), soft_wrap=True)
+
+
+def _effort(about: Mapping[str, Any]) -> str:
+    """How long a run took, and on what."""
+    seconds, speed = (about.get(key) for key in ("wall_seconds", "run_iterations_per_second"))
+    return (
+        f"{formatting.seconds(seconds)}, {formatting.rate(speed)} run-iterations/s on {about.get('device')}, "
+        f"{about.get('precision')}"
     )
 
 
-def _pm(value: dict[str, float | None]) -> str:
-    if value["mean"] is None or value["std"] is None:
-        return "–"
-    plain = value["mean"] == 0 or 1e-3 <= abs(value["mean"]) < 1e4
-    return f"{value['mean']:.3f} ± {value['std']:.3f}" if plain else f"{value['mean']:.2e} ± {value['std']:.1e}"
+def print_table(table: tables.Table) -> None:
+    """Print a table, and below it what it comes to.
+
+    Where the window is too narrow, the spread of a number goes below it; where that is not enough, lines are longer
+    than the window: no number is cut short.
+    """
+    shown, wide = _rich(table, " ± ")
+    if wide > OUT.width:
+        shown, wide = _rich(table, "\n± ")
+    if table.title:
+        OUT.print(Text(table.title))
+    Console(width=max(OUT.width, wide)).print(shown)
+    for text in (table.sentence, table.caption, *table.notes):
+        if text:
+            OUT.print(Text(text))
 
 
-def _speed(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value < 1e5 else f"{value:.1e}"
+def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
+    """A table for the terminal, and how wide it is."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in table.columns:
+        shown.add_column(Text(column.head), justify="left" if column.left else "right", no_wrap=True)
+    for row in table.rows:
+        first = row.cells[0] + (f"\n  {row.remark}" if row.remark else "")
+        shown.add_row(Text(first), *(Text(cell.replace(" ± ", plus)) for cell in row.cells[1:]))
+    return shown, Measurement.get(OUT, OUT.options.update(max_width=10_000), shown).maximum
 
 
 def print_unfinished(result: Result, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ import pandas as pd
 
 from dspodfl import readings, verdict
 from dspodfl.config import dumps
+from dspodfl.costs import from_config
 from dspodfl.errors import DataError
 from dspodfl.experiment import Experiment, named
 from dspodfl.grid import Cell
@@ -54,7 +56,7 @@ class Outcome:
         folder: Path | None = None,
     ) -> Outcome:
         """Read and judged as an experiment says; what it is compared with is looked for beside its folder."""
-        reading = read(experiment, metrics)
+        reading = read(experiment, metrics, cells)
         others = _others(experiment, folder, about)
         evidence = Evidence(metrics, reading, experiment.axes, experiment, others)
         full = not about.get("quick") and about.get("seeds") == experiment.seeds
@@ -80,17 +82,20 @@ class Outcome:
 
     def plot(self) -> Figure:
         """The figure, in the house style."""
-        from dspodfl import plots
+        from dspodfl import median_run, plots
 
-        seeds = f"{self.metrics['seed'].nunique()} seeds"
-        title = f"{self.title}; {seeds}"
+        budget = plots.budget_of(tomllib.loads(self.config)) if self.config else None
         if self.kind == "curves":
-            return plots.accuracy_vs_delay(self.metrics, title)
+            return plots.accuracy_vs_delay(self.metrics, self.title, budget)
         if self.kind == "delay_table":
-            return plots.delays(self.reading, self.axes, title)
+            parts = median_run.parts(self.metrics, self.axes, self.reading)
+            return plots.delays(self.reading, self.axes, self.title, parts)
         if self.kind == "accuracy_table":
-            return plots.accuracies(self.reading, self.axes, title)
-        return plots.sweep(self.reading, self.axes, title)
+            return plots.accuracies(self.reading, self.axes, self.title)
+        title = self.title
+        for axis in self.axes:
+            title = title.replace(axis, plots.axis_name(axis)) if "." in axis else title
+        return plots.sweep(self.reading, self.axes, title, budget)
 
     def save(self, folder: Path) -> Path:
         """Write everything; each file aside first, then renamed."""
@@ -160,8 +165,14 @@ def _csv(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
-def read(experiment: Experiment, metrics: pd.DataFrame) -> pd.DataFrame:
-    """The table that an experiment's figure shows, the paper's printed numbers beside ours."""
+def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = ()) -> pd.DataFrame:
+    """Return the table that an experiment's figure shows, the paper's printed numbers in further columns.
+
+    Args:
+        experiment: How it is read.
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        cells: The cells of the grid: what each point's runs may spend. Without them, the experiment's base says it.
+    """
     if not len(metrics):
         return pd.DataFrame()
     axes, how = experiment.axes, experiment.read
@@ -172,5 +183,19 @@ def read(experiment: Experiment, metrics: pd.DataFrame) -> pd.DataFrame:
     elif how.at_delay is not None:
         table = readings.at_delay(metrics, axes, how.at_delay)
     else:
-        table = readings.at_iterations(metrics, axes, [int(metrics["iteration"].max())])
+        table = _at_budget(experiment, metrics, cells)
     return verdict.beside(table, experiment)
+
+
+def _at_budget(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:
+    """Read each run where it ended: at a delay that all points have in common, if they have one."""
+    axes = experiment.axes
+    budgets = {tuple(cell.point[axis] for axis in axes): from_config(cell.config.model_dump()) for cell in cells}
+    if not budgets:
+        base = from_config(experiment.base)
+        budgets = {tuple(point): base for point, _, _ in readings.by_run(metrics, axes)}
+    delays = {budget.value if budget is not None and budget.kind == "delay" else None for budget in budgets.values()}
+    common = delays.pop() if len(delays) == 1 else None
+    if common is not None:
+        return readings.at_delay(metrics, axes, common)
+    return readings.at_end(metrics, axes, budgets)

@@ -89,7 +89,7 @@ class Result:
         """Accuracy against delay, mean and 1-sigma band over seeds; a matplotlib figure."""
         from dspodfl import plots
 
-        return plots.accuracy_vs_delay(self.metrics, self.title)
+        return plots.accuracy_vs_delay(self.metrics, self.title, plots.budget_of(self.config))
 
     def plot_network(self) -> Figure:
         """The graph of the first seed, with its rates; a matplotlib figure."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,7 +137,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """How ρ̃, safe learning rates, rate and gap move over a grid of settings; nothing is trained."""
-    from dspodfl.bounds.grid import COLUMNS, over_cells
+    from dspodfl.bounds.grid import over_cells
     from dspodfl.grid import Axis, cells
 
     base = _load(config, changes, algorithms, seeds)
@@ -153,6 +154,21 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False))
         return
+    print_sweep(table, names, f"{config.stem} over {', '.join(names)}")
+    if out is not None:
+        OUT.print(Text(f"picture: {out / 'figure.png'}\ntables:  {out}"), soft_wrap=True)
+
+
+def print_sweep(table: pd.DataFrame, names: Sequence[str], title: str) -> None:
+    """Print the table of a sweep.
+
+    Args:
+        table: A row for each point and algorithm.
+        names: The axes.
+        title: What was varied.
+    """
+    from dspodfl.bounds.grid import COLUMNS
+
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     convex = bool(table["radius"].notna().any())
     told = [name for name in COLUMNS if table[name].notna().any() and not (convex and name == "mean_gradient")]
@@ -161,12 +177,50 @@ def sweep(
         shown.add_column(COLUMNS.get(name, name), justify="left" if left else "right", no_wrap=True)
     for row in table.to_dict("records"):
         shown.add_row(*(_cell(row[name]) for name in (*names, *told)))
-    OUT.print(Text(f"{config.stem} over {', '.join(names)}"), soft_wrap=True)
+    OUT.print(Text(title), soft_wrap=True)
     _print_table(shown)
     if not table["guaranteed"].all():
         OUT.print(Text(_WARNING), soft_wrap=True)
-    if out is not None:
-        OUT.print(Text(f"picture: {out / 'figure.png'}\ntables:  {out}"), soft_wrap=True)
+
+
+def print_record(record: Mapping[str, Any], title: str) -> None:
+    """Print what ``theory bound --out`` has written.
+
+    Args:
+        record: The content of its ``result.json``.
+        title: What it is of.
+    """
+    from dspodfl.plots import NAMES
+
+    OUT.print(Text(title), soft_wrap=True)
+    algorithms: Mapping[str, Any] = record["algorithms"]
+    if not record["guaranteed"]:
+        OUT.print(Text(_WARNING), soft_wrap=True)
+    names = [NAMES.get(name, name) for name in algorithms]
+    head = _table("mixing and SGD", *names)
+    for key, label in (("rho_tilde", "ρ̃, largest over iterations and seeds"), ("d_min", "d_min"), ("d_max", "d_max")):
+        head.add_row(label, *(_cell(found[key]) for found in algorithms.values()))
+    _print_table(head)
+    for family in dict.fromkeys(family for found in algorithms.values() for family in found["families"]):
+        told = {name: found["families"].get(family, {}) for name, found in algorithms.items()}
+        theorems = ", ".join(dict.fromkeys(f["theorem"] for f in told.values() if f))
+        table = _table(f"{family} ({theorems})", *names)
+        for quantity in dict.fromkeys(key for f in told.values() for key in f.get("quantities", {})):
+            table.add_row(quantity, *(_cell(f.get("quantities", {}).get(quantity)) for f in told.values()))
+        table.add_section()
+        for form, name in dict.fromkeys((c["form"], c["name"]) for f in told.values() for c in f.get("conditions", [])):
+            cells = [_recorded(f.get("conditions", []), form, name) for f in told.values()]
+            table.add_row(f"{form}: {name.removeprefix('printed ').removeprefix('corrected ')}", *cells)
+        _print_table(table)
+
+
+def _recorded(conditions: Sequence[Mapping[str, Any]], form: str, name: str) -> str:
+    """A condition as it was recorded."""
+    for found in conditions:
+        if (found["form"], found["name"]) == (form, name):
+            sign, word = ("<", "yes") if found["holds"] else ("≥", "NO")
+            return f"{_cell(found['left'])} {sign} {_cell(found['right'])} {word}"
+    return "–"
 
 
 _WARNING = (

@@ -1,26 +1,37 @@
-"""Whether a measurement bears out a claim: computed from the readings, and said in a sentence with its numbers."""
+"""Whether a measurement bears out a claim: decided by paired differences over seeds, and said with its numbers.
+
+Algorithms share the draws of a seed, so that they are compared seed by seed. A comparison is decided where the 95%
+interval of the differences is on one side of zero (`dspodfl.paired`); where it is not, it cannot be told, which counts
+neither for a claim nor against it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from dspodfl import formatting, paired, readings
+from dspodfl.costs import COLUMNS, Cost
 from dspodfl.experiment import Check, Experiment
-from dspodfl.plots import NAMES, curve
+from dspodfl.paired import Difference, Reached, Side
+from dspodfl.plots import NAMES
 
 Word = Literal["holds", "holds in part", "does not hold", "cannot be told"]
 
 MOST, SOME = 0.8, 0.4
-"""A claim about many points holds where it does at this share of them, and in part at that."""
+"""A claim about many comparisons holds where it does in this share of those that are decided, and in part in that."""
+ENOUGH = 0.5
+"""The share of comparisons that must be decided for a claim about all of them to be."""
 _FEW = 3
-"""So many numbers that are not met are all named."""
+"""Numbers that are not met are all named up to this many."""
 CLOSE = 0.025
 """How far an accuracy may be from a printed one, or one standard deviation."""
+_GRID = 100
+"""Delays at which curves are compared."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a check looks at: all rows, and how they were read."""
+    """What a check uses: all rows, and the aggregates read from them."""
 
     metrics: pd.DataFrame
     reading: pd.DataFrame
@@ -45,246 +56,24 @@ class Evidence:
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
-    """A verdict for each check of an experiment."""
+    """Return a verdict for each check of an experiment."""
     return [_CHECKS[check.kind](check, evidence) for check in evidence.experiment.check]
 
 
 def overall(verdicts: Sequence[Verdict]) -> Word:
-    """One word for several: what all of them say, or in part."""
-    words = {v.word for v in verdicts}
-    if words <= {"cannot be told"}:
+    """Return one word for several: what all that are decided say, or in part. What cannot be told lowers nothing."""
+    return _together([verdict.word for verdict in verdicts])
+
+
+def _together(words: Sequence[Word]) -> Word:
+    decided = {word for word in words if word != "cannot be told"}
+    if not decided:
         return "cannot be told"
-    if len(words - {"cannot be told"}) == 1 and "does not hold" in words:
-        return "does not hold"
-    return words.pop() if len(words) == 1 else "holds in part"
-
-
-def _name(algorithm: str | None) -> str:
-    return NAMES.get(str(algorithm), str(algorithm))
-
-
-def _by_share(share: float, most: float = MOST) -> Word:
-    return "holds" if share >= most else "holds in part" if share >= SOME else "does not hold"
-
-
-def _unknown(check: Check, why: str) -> Verdict:
-    return Verdict("cannot be told", f"{why[0].upper()}{why[1:]}.", check.kind)
-
-
-def _pivot(evidence: Evidence, column: str) -> pd.DataFrame:
-    """Points by algorithms."""
-    return evidence.reading.pivot_table(index=list(evidence.axes), columns="algorithm", values=column, sort=False)
-
-
-def _accuracy(check: Check) -> str:
-    return "normalized_mean" if check.axis == "normalized" else "accuracy_mean"
-
-
-def _best(check: Check, evidence: Evidence) -> Verdict:
-    table = _pivot(evidence, _accuracy(check))
-    known = table[[a for a in check.among or table.columns if a in table]].dropna(how="all").fillna(-np.inf)
-    if check.algorithm not in known or known.shape[1] < 2 or not len(known):
-        return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been read")
-    first = known.idxmax(axis=1) == check.algorithm
-    where = f"at delay {evidence.experiment.read.at_delay:g}" if evidence.experiment.read.at_delay else "at the end"
-    places = ", ".join(_point(point) for point, best in first.items() if not best)
-    lost = f" (not at {' and '.join(evidence.axes)} = {places})" if places and int(first.sum()) else ""
-    sentence = f"{_name(check.algorithm)} is best {where} at {int(first.sum())} of {len(first)} points{lost}."
-    return Verdict(_by_share(float(first.mean())), sentence, check.kind)
-
-
-def _point(point: Any) -> str:
-    return (
-        "/".join(f"{v:g}" if isinstance(v, float) else str(v) for v in point)
-        if isinstance(point, tuple)
-        else (f"{point:g}" if isinstance(point, float) else str(point))
-    )
-
-
-def _ahead(check: Check, evidence: Evidence) -> Verdict:
-    x = "delay_total_normalized" if check.axis == "normalized" else "delay_total"
-    curves = _curves(evidence, x)
-    chosen = [a for a in check.among or curves if a in curves]
-    if check.algorithm not in chosen or len(chosen) < 2:
-        return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been measured")
-    start = max(curves[a][0][0] for a in chosen)
-    end = min(curves[a][0][-1] for a in chosen)
-    if not start < end:
-        return _unknown(check, "the algorithms have no range of delay in common")
-    at = np.geomspace(max(start, 1e-9), end, 200)
-    values = {a: np.interp(at, *curves[a]) for a in chosen}
-    others = np.max([values[a] for a in chosen if a != check.algorithm], axis=0)
-    share = float((values[check.algorithm] >= others).mean())
-    name = "normalized" if check.axis == "normalized" else "raw"
-    sentence = (
-        f"{_name(check.algorithm)} has the highest mean accuracy over {share:.0%} of the {name} delays "
-        f"{start:,.0f} to {end:,.0f} (on a logarithmic scale) that all algorithms cover."
-    )
-    return Verdict(_by_share(share), sentence, check.kind)
-
-
-def _curves(evidence: Evidence, x: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Mean accuracy along a delay: algorithm -> (delays, accuracies); without those that have none."""
-    found = {}
-    for algorithm, rows in evidence.metrics.groupby("algorithm", sort=False):
-        grid, mean, _ = curve([run for _, run in rows.groupby([*evidence.axes, "seed"])], x, "accuracy", log=True)
-        if len(grid):
-            found[str(algorithm)] = (grid, mean)
-    return found
-
-
-def _rank(line: pd.Series) -> float:
-    """Rank correlation with the order of the points; 0 for a line that does not move."""
-    return float(stats.spearmanr(np.arange(len(line)), line.to_numpy()).statistic) if line.nunique() > 1 else 0.0
-
-
-def _trend(check: Check, evidence: Evidence) -> Verdict:
-    table = _pivot(evidence, _accuracy(check))
-    chosen = [check.algorithm] if check.algorithm else list(table.columns)
-    up = check.kind == "rises"
-    found = {}
-    for algorithm in chosen:
-        line = table[algorithm].dropna() if algorithm in table else pd.Series(dtype=float)
-        if len(line) >= 3:
-            found[str(algorithm)] = _rank(line)
-    if not found:
-        return _unknown(check, "at least three points are needed to see a trend")
-    right = {a: r for a, r in found.items() if (r > 0.5) == up and abs(r) > 0.5}
-    ranks = ", ".join(f"{_name(a)} {r:+.2f}" for a, r in found.items())
-    axis = " and ".join(evidence.axes)
-    sentence = f"Accuracy {check.kind} with {axis} for {len(right)} of {len(found)} (rank correlation: {ranks})."
-    return Verdict(_by_share(len(right) / len(found)), sentence, check.kind)
-
-
-def _gap(check: Check, evidence: Evidence) -> Verdict:
-    table = _pivot(evidence, _accuracy(check)).dropna()
-    if check.algorithm not in table or len(table) < 3 or table.shape[1] < 2:
-        return _unknown(check, "at least three points with another algorithm are needed")
-    margin = table[check.algorithm] - table.drop(columns=check.algorithm).max(axis=1)
-    rank = _rank(margin)
-    up = check.direction != "falls"
-    word: Word = "holds" if (rank > 0.5) == up and abs(rank) > 0.5 else "does not hold"
-    sentence = (
-        f"The margin of {_name(check.algorithm)} over the best other goes from {margin.iloc[0]:+.3f} to "
-        f"{margin.iloc[-1]:+.3f} with {' and '.join(evidence.axes)} (rank correlation {rank:+.2f})."
-    )
-    return Verdict(word, sentence, check.kind)
-
-
-def _lead(check: Check, evidence: Evidence) -> Verdict:
-    """Whether an algorithm is further ahead than in another experiment: of the best of the others, and of them all."""
-    other = evidence.others.get(check.beside)
-    if other is None:
-        return _unknown(check, f"{check.beside} must have been reproduced in the same folder, and in the same way")
-    ours, theirs = (_leads(str(check.algorithm), found) for found in (evidence, other))
-    if evidence.experiment.kind == "sweep":
-        both = ours.index.intersection(theirs.index)
-        ours, theirs = ours.loc[both], theirs.loc[both]
-    if not len(ours) or not len(theirs):
-        return _unknown(check, f"{_name(check.algorithm)} and another algorithm must have been read, here and there")
-    here, there = ours.mean(), theirs.mean()
-    larger = [here[of] > there[of] for of in ("best", "all")]
-    best, all_, times = (f"{here[of]:.3f} and {there[of]:.3f}" for of in ("best", "all", "times"))
-    sentence = (
-        f"Here and in {other.experiment.paper}, {_name(check.algorithm)} is on average {best} ahead of the best other, "
-        f"and {all_} ahead of the mean of the others; it has {times} times the accuracy of the best other."
-    )
-    word: Word = "holds" if all(larger) else "holds in part" if any(larger) else "does not hold"
-    return Verdict(word, sentence, check.kind)
-
-
-def _leads(algorithm: str, evidence: Evidence) -> pd.DataFrame:
-    """By how much an algorithm is ahead, at each point of a sweep, or along the raw delays that all cover."""
-    if evidence.experiment.kind == "sweep":
-        table = _pivot(evidence, "accuracy_mean")
-    else:
-        lines = _curves(evidence, "delay_total")
-        low, high = (end((x[at] for x, _ in lines.values()), default=1.0) for end, at in ((max, 0), (min, -1)))
-        grid = np.geomspace(max(low, 1.0), high, 50) if low < high else np.empty(0)
-        table = pd.DataFrame({name: np.interp(grid, *line) for name, line in lines.items()})
-    if algorithm not in table or table.shape[1] < 2:
-        return pd.DataFrame(columns=["best", "all", "times"])
-    ours, others = table[algorithm], table.drop(columns=algorithm)
-    best = others.max(axis=1)
-    return pd.DataFrame({"best": ours - best, "all": ours - others.mean(axis=1), "times": ours / best})
-
-
-def _steadier(check: Check, evidence: Evidence) -> Verdict:
-    """Whether an algorithm varies less over the points than the others do."""
-    table = _pivot(evidence, _accuracy(check)).dropna()
-    spread = table.max() - table.min()
-    others = spread.drop(str(check.algorithm), errors="ignore")
-    if check.algorithm not in spread or len(table) < 2 or not len(others):
-        return _unknown(
-            check, f"{_name(check.algorithm)} and another algorithm must have been read at two points at least"
-        )
-    own = float(spread[str(check.algorithm)])
-    less = others > own
-    told = ", ".join(f"{_name(str(name))} by {value:.3f}" for name, value in others.sort_values().items())
-    sentence = (
-        f"{_name(check.algorithm)} varies by {own:.3f} over {' and '.join(evidence.axes)}, less than {int(less.sum())} "
-        f"of {len(less)} others: {told}."
-    )
-    return Verdict(_by_share(float(less.mean()), most=1), sentence, check.kind)
-
-
-def _tuned(check: Check, evidence: Evidence) -> Verdict:
-    """An algorithm at some points against every other at its own best point."""
-    table = _pivot(evidence, _accuracy(check))
-    mine = [value for value in check.at if value in table.index]
-    others = table.drop(columns=str(check.algorithm), errors="ignore").max().dropna()
-    if check.algorithm not in table or not mine or not len(others):
-        return _unknown(check, f"{_name(check.algorithm)} must have been read at {check.at}, beside another algorithm")
-    rival = str(others.idxmax())
-    won = [value for value in mine if table[check.algorithm][value] >= others.max()]
-    told = ", ".join(f"{table[check.algorithm][value]:.3f} at {value:g}" for value in mine)
-    best = table.index[int(table[rival].to_numpy().argmax())]
-    sentence = (
-        f"{_name(check.algorithm)} has {told}; the best of the others, {_name(rival)}, has {others.max():.3f} "
-        f"at its own best, {best:g}."
-    )
-    word: Word = "holds" if len(won) == len(mine) else "holds in part" if won else "does not hold"
-    return Verdict(word, sentence, check.kind)
-
-
-def _flat(check: Check, evidence: Evidence) -> Verdict:
-    table = _pivot(evidence, _accuracy(check))
-    line = table[check.algorithm].dropna() if check.algorithm in table else pd.Series(dtype=float)
-    if len(line) < 2:
-        return _unknown(check, f"{_name(check.algorithm)} must have been read at two points at least")
-    spread = float(line.max() - line.min())
-    word: Word = (
-        "holds" if spread <= check.within else "holds in part" if spread <= 2 * check.within else "does not hold"
-    )
-    sentence = f"{_name(check.algorithm)} varies by {spread:.3f} over {' and '.join(evidence.axes)}."
-    return Verdict(word, sentence, check.kind)
-
-
-def _within(check: Check, evidence: Evidence) -> Verdict:
-    found = evidence.reading
-    known = found.dropna(subset=["accuracy_mean", "printed_accuracy"]) if "printed_accuracy" in found else found[:0]
-    if not len(known):
-        return _unknown(check, "no printed accuracy was measured")
-    away = (known["accuracy_mean"] - known["printed_accuracy"]).abs()
-    allowed = np.maximum(CLOSE, known["accuracy_std"])
-    met = away <= allowed
-    worst = known.loc[(away - allowed).sort_values(ascending=False, kind="stable").index]
-    lacking = int((~met).sum())
-    few = 0 < lacking <= _FEW
-    numbers = [
-        f"{_name(row['algorithm'])} at {row['iteration']:,}: {row['accuracy_mean']:.3f} ± {row['accuracy_std']:.3f} "
-        f"against {row['printed_accuracy']:.2f}"
-        for _, row in worst[: lacking if few else 1].iterrows()
-    ]
-    sentence = (
-        f"{int(met.sum())} of {len(known)} printed accuracies are met within {CLOSE} or one standard deviation; "
-        f"{'not' if few else 'the furthest is'} {', '.join(numbers)}."
-    )
-    return Verdict(_by_share(float(met.mean()), most=1), sentence, check.kind)
+    return decided.pop() if len(decided) == 1 else "holds in part"
 
 
 def beside(reading: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
-    """A reading with the paper's printed numbers in further columns, ``printed_…``."""
+    """Return a reading with the paper's printed numbers in further columns, ``printed_…``."""
     printed = pd.DataFrame([p.model_dump(exclude_none=True) for p in experiment.printed])
     if printed.empty:
         return reading
@@ -292,66 +81,533 @@ def beside(reading: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     return reading.merge(printed.rename(columns=lambda c: c if c in keys else f"printed_{c}"), how="left", on=keys)
 
 
-def _sooner(check: Check, evidence: Evidence) -> Verdict:
-    """Medians of delays, pair by pair. One that lies beyond the end of the runs is known to be at least that late."""
-    found = {(row["algorithm"], row["target"]): row for row in _symmetric(evidence.reading).to_dict("records")}
-    algorithms, targets = (list(dict.fromkeys(key[at] for key in found)) for at in (0, 1))
-    if check.algorithm not in algorithms:
-        return _unknown(check, f"{_name(check.algorithm)} was not measured")
-    won, decided, undecided = 0, 0, []
-    for other in [a for a in algorithms if a != check.algorithm and (not check.than or a in check.than)]:
-        for target in targets:
-            ours, theirs = found[check.algorithm, target], found[other, target]
-            if (_known(ours) and _known(theirs)) or _before(ours, theirs) or _before(theirs, ours):
-                decided += 1
-                won += _before(ours, theirs)
-            elif _known(ours) or _known(theirs):
-                undecided.append(f"{_name(other)} at {target:g}")
-    if not decided:
-        return _unknown(check, "no target was reached by half of the runs of two algorithms")
+# --- values, seed by seed -------------------------------------------------------------------------------------
+
+Frame = pd.DataFrame
+"""The values at one point: seeds by algorithms, NaN where a run did not get there or diverged."""
+
+
+@dataclass(frozen=True)
+class _Tally:
+    """Comparisons that were won, lost, and not decided; where they were lost and not decided."""
+
+    won: int
+    lost: list[str]
+    open: list[str]
+
+    @property
+    def total(self) -> int:
+        return self.won + len(self.lost) + len(self.open)
+
+    def word(self, most: float = MOST) -> Word:
+        """Judge by the share of what is decided, where enough is."""
+        decided = self.won + len(self.lost)
+        if not decided or decided < ENOUGH * self.total:
+            return "cannot be told"
+        share = self.won / decided
+        return "holds" if share >= most else "holds in part" if share >= SOME else "does not hold"
+
+
+def _name(algorithm: str | None) -> str:
+    return NAMES.get(str(algorithm), str(algorithm))
+
+
+def _unknown(check: Check, why: str) -> Verdict:
+    return Verdict("cannot be told", f"{why[0].upper()}{why[1:]}.", check.kind)
+
+
+def _frames(check: Check, evidence: Evidence) -> dict[Any, Frame]:
+    """Return point -> values there, in the order of the grid."""
+    axes = list(evidence.axes)
+    normalized = check.axis == "normalized"
+    table = readings.values(evidence.metrics, axes, _read_at(evidence), normalized=normalized)
+    groups = table.groupby(axes[0] if len(axes) == 1 else axes, sort=False) if axes else [((), table)]
+    return {point: rows.pivot(index="seed", columns="algorithm", values="value") for point, rows in groups}
+
+
+def _read_at(evidence: Evidence) -> Cost | dict[readings.Point, Cost | None] | None:
+    """Where the reading was made: at a delay, at the budget of each point, or at the end of the runs."""
+    reading = evidence.reading
+    if "delay" in reading:
+        return Cost("delay", float(reading["delay"].iloc[0]))
+    if "budget" in reading:
+        return {
+            tuple(row[axis] for axis in evidence.axes): (
+                Cost(row["budget"], float(row["budget_value"])) if row["budget"] in COLUMNS else None
+            )
+            for _, row in reading.iterrows()
+        }
+    return None
+
+
+def _curves(evidence: Evidence, x: str) -> dict[float, Frame]:
+    """Return delay -> values there, at delays (equally spaced on a logarithmic scale) that all algorithms cover.
+
+    Rows of a frame are seeds (at each point, if there are several). An algorithm covers a delay where at least half of
+    its runs got to it; a run that ended before has no value there.
+    """
+    runs: dict[str, dict[Any, pd.DataFrame]] = {}
+    for (algorithm, *key), rows in evidence.metrics.groupby(["algorithm", *evidence.axes, "seed"], sort=False):
+        sound = rows[~rows["diverged"].astype(bool) & rows["accuracy"].notna()].sort_values([x, "iteration"])
+        runs.setdefault(str(algorithm), {})["/".join(map(str, key))] = sound
+    measured = {a: some for a, some in runs.items() if any(len(run) for run in some.values())}
+    if not measured:
+        return {}
+    start = max(min((_first_positive(run[x]) for run in some.values()), default=np.inf) for some in measured.values())
+    end = min(_covered([run[x] for run in some.values()]) for some in measured.values())
+    if not start < end:
+        return {}
+    grid = np.geomspace(start, end, _GRID)
+    grid[-1] = end
+    lines = {
+        algorithm: {key: _line(run, x, grid) for key, run in some.items() if len(run)}
+        for algorithm, some in measured.items()
+    }
+    return {
+        float(at): pd.DataFrame(
+            {a: pd.Series({key: line[n] for key, line in some.items()}) for a, some in lines.items()}
+        )
+        for n, at in enumerate(grid)
+    }
+
+
+def _first_positive(values: pd.Series[Any]) -> float:
+    positive = values[values > 0]
+    return float(positive.iloc[0]) if len(positive) else np.inf
+
+
+def _covered(runs: Sequence[pd.Series[Any]]) -> float:
+    """The largest value that at least half of the runs got to."""
+    ends = sorted((float(run.iloc[-1]) if len(run) else 0.0 for run in runs), reverse=True)
+    return ends[(len(ends) + 1) // 2 - 1]
+
+
+def _line(run: pd.DataFrame, x: str, grid: np.ndarray) -> np.ndarray:
+    known, values = run[x].to_numpy(float), run["accuracy"].to_numpy(float)
+    return np.interp(grid, known, values, left=np.nan, right=np.nan)
+
+
+def _compared(frame: Frame, ours: str, theirs: str) -> Difference:
+    return paired.compare(frame[ours].to_dict(), frame[theirs].to_dict())
+
+
+def _others(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> list[str]:
+    """The other algorithms that have a value at a point."""
+    known = [a for a in frame.columns if a != algorithm and (not among or a in among) and frame[a].notna().any()]
+    return [str(a) for a in known]
+
+
+def _rival(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> str | None:
+    """The best of the others, by its mean over seeds."""
+    others = _others(frame, algorithm, among)
+    return max(others, key=lambda other: _mean(frame[other])) if others else None
+
+
+def _mean(line: Any) -> float:
+    return float(line.mean())
+
+
+def _side(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> Side:
+    """Ahead of all others, behind one of them at least, or not decided."""
+    if algorithm not in frame or not _others(frame, algorithm, among):
+        return "undecided"
+    sides = {_compared(frame, algorithm, other).side for other in _others(frame, algorithm, among)}
+    return "behind" if "behind" in sides else "ahead" if sides == {"ahead"} else "undecided"
+
+
+def _tally(sides: Mapping[str, Side]) -> _Tally:
+    lost, undecided = ([key for key, side in sides.items() if side == word] for word in ("behind", "undecided"))
+    return _Tally(len(sides) - len(lost) - len(undecided), lost, undecided)
+
+
+def _margin(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> pd.Series[Any] | None:
+    """Seed -> by how much an algorithm is above the best of the others; None where there is nothing to compare."""
+    rival = _rival(frame, algorithm, among)
+    if rival is None or algorithm not in frame or not frame[algorithm].notna().any():
+        return None
+    return frame[algorithm] - frame[rival]
+
+
+def _average(lines: Sequence[pd.Series[Any] | None]) -> Difference:
+    """The mean over points of something that is known seed by seed, with its interval over seeds."""
+    known = [line for line in lines if line is not None]
+    if not known:
+        return paired.difference([])
+    return paired.difference(pd.concat(known, axis=1).mean(axis=1).to_list())
+
+
+def _amount(found: Difference) -> str:
+    """``+0.021 ± 0.008``."""
+    half = f" ± {formatting.accuracy(found.half)}" if found.half is not None else " (one seed, no interval)"
+    return formatting.difference(found.mean) + (half if found.pairs else "")
+
+
+def _wins(found: Difference) -> str:
+    return f"in {found.wins} of {formatting.seeds(found.pairs)}"
+
+
+def _point(point: Any) -> str:
+    values = point if isinstance(point, tuple) else (point,)
+    return "/".join(formatting.setting(value) for value in values)
+
+
+def _sides_in_words(tally: _Tally, axes: Sequence[str]) -> str:
+    """``3 of 5 points, behind at 1 (x = 4), undecided at 1 (x = 5)``."""
+    axis = " and ".join(axes)
+    text = f"{tally.won} of {tally.total} points"
+    for word, places in (("behind", tally.lost), ("undecided", tally.open)):
+        if places:
+            text += f", {word} at {len(places)} ({axis} = {', '.join(places)})"
+    return text
+
+
+# --- claims about accuracies ----------------------------------------------------------------------------------
+
+
+def _best(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm is ahead of every other at the points of a sweep."""
+    algorithm, among = str(check.algorithm), check.among
+    frames = _frames(check, evidence)
+    margins = {point: _margin(frame, algorithm, among) for point, frame in frames.items()}
+    if all(margin is None for margin in margins.values()):
+        return _unknown(check, f"{_name(algorithm)} and another algorithm must have been read")
+    tally = _tally({_point(point): _side(frame, algorithm, among) for point, frame in frames.items()})
+    mean = _average(list(margins.values()))
     sentence = (
-        f"The median delay of {_name(check.algorithm)} is the smaller one in {won} of {decided} comparisons with the "
-        "others at the targets"
+        f"{_name(algorithm)} is best {_where(check, evidence)} at {_sides_in_words(tally, evidence.axes)}; "
+        f"on average it is {_amount(mean)} above the best other, and above it {_wins(mean)}."
     )
-    rest = f"; runs end too early for one with {', '.join(undecided)}." if undecided else "."
-    word = _by_share(won / decided)
-    return Verdict("holds in part" if undecided and word == "holds" else word, sentence + rest, check.kind)
+    return Verdict(tally.word(), sentence, check.kind)
 
 
-def _known(row: Mapping[Hashable, Any]) -> bool:
-    return row["total_median"] is not None and bool(np.isfinite(row["total_median"]))
+def _where(check: Check, evidence: Evidence) -> str:
+    if check.axis == "normalized":
+        return "at a normalized delay that all runs got to"
+    at = _read_at(evidence)
+    return f"at {at.text}" if isinstance(at, Cost) else "at the end"
 
 
-def _before(one: Mapping[Hashable, Any], other: Mapping[Hashable, Any]) -> bool:
-    """Whether a median delay is surely the smaller one."""
-    return _known(one) and one["total_median"] < other["total_median" if _known(other) else "total_least"]
+def _ahead(check: Check, evidence: Evidence) -> Verdict:
+    """Whether a curve is above all others, delay by delay."""
+    normalized = check.axis == "normalized"
+    algorithm, among = str(check.algorithm), check.among
+    curves = _curves(_among(evidence, among), "delay_total_normalized" if normalized else "delay_total")
+    known = [frame for frame in curves.values() if algorithm in frame and _others(frame, algorithm, among)]
+    if not known:
+        measured = {str(a) for a in evidence.metrics["algorithm"]} & (set(among) or {*evidence.metrics["algorithm"]})
+        if algorithm not in measured or len(measured) < 2:
+            return _unknown(check, f"{_name(algorithm)} and another algorithm must have been measured")
+        return _unknown(check, "the algorithms have no range of delay in common")
+    tally = _tally({str(at): _side(frame, algorithm, among) for at, frame in curves.items()})
+    last = known[-1]
+    rival = str(_rival(last, algorithm, among))
+    end = _compared(last, algorithm, rival)
+    low, high = min(curves), max(curves)
+    shares = {word: count / tally.total for word, count in (("behind", len(tally.lost)), ("open", len(tally.open)))}
+    sentence = (
+        f"{_name(algorithm)} is ahead of all others over {tally.won / tally.total:.0%} of the "
+        f"{'normalized' if normalized else 'raw'} delays {formatting.delay(low)} to {formatting.delay(high)} (on a "
+        f"logarithmic scale), behind one over {shares['behind']:.0%}, undecided over {shares['open']:.0%}; at the end "
+        f"it is {_amount(end)} above {_name(rival)}, and above it {_wins(end)}."
+    )
+    return Verdict(tally.word(), sentence, check.kind)
 
 
-def _symmetric(reading: pd.DataFrame) -> pd.DataFrame:
-    column = next((c for c in reading if str(c).endswith("link_draw")), None)
-    return reading if column is None else reading[reading[column] == "symmetric"]
+def _among(evidence: Evidence, among: Sequence[str]) -> Evidence:
+    if not among:
+        return evidence
+    kept = evidence.metrics[evidence.metrics["algorithm"].isin(among)]
+    return Evidence(kept, evidence.reading, evidence.axes, evidence.experiment)
+
+
+def _rise(lines: Sequence[pd.Series[Any]]) -> Difference:
+    """By how much a line rises over the points, in their order: its least-squares slope times the range, by seed."""
+    table = pd.concat(lines, axis=1).dropna()
+    steps = np.arange(table.shape[1], dtype=float)
+    steps -= steps.mean()
+    rises = table.to_numpy(float) @ steps / float(steps @ steps) * (len(steps) - 1)
+    return paired.difference(rises.tolist())
+
+
+def _trend(check: Check, evidence: Evidence) -> Verdict:
+    """Whether accuracy rises, or falls, along the points."""
+    frames = _frames(check, evidence)
+    algorithms = dict.fromkeys(str(a) for frame in frames.values() for a in frame.columns)
+    chosen = [check.algorithm] if check.algorithm else list(algorithms)
+    found = {}
+    for algorithm in chosen:
+        lines = [f[algorithm] for f in frames.values() if algorithm in f and f[algorithm].notna().any()]
+        if len(lines) >= 3:
+            found[str(algorithm)] = _rise(lines)
+    if not found:
+        return _unknown(check, "at least three points are needed to see a trend")
+    tally = _tally({a: _toward(rise, check.kind) for a, rise in found.items()})
+    told = ", ".join(f"{_name(a)} {_amount(rise)}" for a, rise in found.items())
+    undecided = f", undecided for {len(tally.open)}" if tally.open else ""
+    sentence = (
+        f"Accuracy {check.kind} with {' and '.join(evidence.axes)} for {tally.won} of {tally.total}{undecided} (change "
+        f"from the first point to the last along a straight line: {told})."
+    )
+    return Verdict(tally.word(), sentence, check.kind)
+
+
+def _toward(rise: Difference, direction: str | None) -> Side:
+    """Which way a line goes, seen from a claim that it rises or falls."""
+    if direction != "falls" or rise.side == "undecided":
+        return rise.side
+    return "behind" if rise.side == "ahead" else "ahead"
+
+
+def _gap(check: Check, evidence: Evidence) -> Verdict:
+    """Whether the margin over the best of the others grows, or shrinks, along the points."""
+    algorithm = str(check.algorithm)
+    margins = [_margin(frame, algorithm) for frame in _frames(check, evidence).values()]
+    known = [margin for margin in margins if margin is not None and margin.notna().any()]
+    if len(known) < 3:
+        return _unknown(check, "at least three points with another algorithm are needed")
+    rise = _rise(known)
+    sentence = (
+        f"The margin of {_name(algorithm)} over the best other goes from {formatting.difference(known[0].mean())} to "
+        f"{formatting.difference(known[-1].mean())} with {' and '.join(evidence.axes)} (change along a straight line: "
+        f"{_amount(rise)})."
+    )
+    return Verdict(_decided(_toward(rise, check.direction or "rises")), sentence, check.kind)
+
+
+def _decided(side: Side) -> Word:
+    words: dict[Side, Word] = {"ahead": "holds", "behind": "does not hold", "undecided": "cannot be told"}
+    return words[side]
+
+
+def _lead(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm is further ahead than in another experiment: of the best of the others, and of them all."""
+    other = evidence.others.get(check.beside)
+    algorithm = str(check.algorithm)
+    if other is None:
+        return _unknown(check, f"{check.beside} must have been reproduced in the same folder, and in the same way")
+    ours, theirs = (_leads(check, found) for found in (evidence, other))
+    if evidence.experiment.kind == "sweep":
+        both = [point for point in ours if point in theirs]
+        ours, theirs = ({point: some[point] for point in both} for some in (ours, theirs))
+    if not ours or not theirs:
+        return _unknown(check, f"{_name(algorithm)} and another algorithm must have been read, here and there")
+    sides, told = [], []
+    for n, what in enumerate(("the best other", "the mean of the others")):
+        here, there = (pd.concat([pair[n] for pair in some.values()], axis=1).mean(axis=1) for some in (ours, theirs))
+        gap = paired.compare(here.to_dict(), there.to_dict())
+        sides.append(_decided(gap.side))
+        means = f"{formatting.accuracy(here.mean())} and {formatting.accuracy(there.mean())}"
+        told.append(f"{means} ahead of {what} (difference {_amount(gap)}, larger here {_wins(gap)})")
+    sentence = f"Here and in {other.experiment.paper}, {_name(algorithm)} is on average {' and '.join(told)}."
+    return Verdict(_together(sides), sentence, check.kind)
+
+
+def _leads(check: Check, evidence: Evidence) -> dict[Any, tuple[pd.Series[Any], pd.Series[Any]]]:
+    """Point or delay -> how far an algorithm is ahead of the best other and of the mean of the others, by seed."""
+    algorithm = str(check.algorithm)
+    swept = evidence.experiment.kind == "sweep"
+    frames: Mapping[Any, Frame] = _frames(check, evidence) if swept else _curves(evidence, "delay_total")
+    out = {}
+    for point, frame in frames.items():
+        margin = _margin(frame, algorithm)
+        if margin is not None and margin.notna().any():
+            out[point] = (margin, frame[algorithm] - frame[_others(frame, algorithm)].mean(axis=1))
+    return out
+
+
+def _range(check: Check, evidence: Evidence) -> dict[str, pd.Series[Any]]:
+    """Algorithm -> seed -> how far its accuracy is, at the best point of its mean, above that at the worst."""
+    frames = [frame for frame in _frames(check, evidence).values() if len(frame.columns)]
+    out = {}
+    for algorithm in dict.fromkeys(str(a) for frame in frames for a in frame.columns):
+        lines = [f[algorithm] for f in frames if algorithm in f and f[algorithm].notna().any()]
+        if len(lines) >= 2 and len(lines) == len(frames):
+            out[algorithm] = max(lines, key=lambda line: line.mean()) - min(lines, key=lambda line: line.mean())
+    return out
+
+
+def _steadier(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm varies less over the points than the others do."""
+    found, algorithm = _range(check, evidence), str(check.algorithm)
+    if algorithm not in found or len(found) < 2:
+        return _unknown(check, f"{_name(algorithm)} and another algorithm must have been read at two points at least")
+    own = found.pop(algorithm)
+    gaps = {other: paired.compare(line.to_dict(), own.to_dict()) for other, line in found.items()}
+    tally = _tally({other: gap.side for other, gap in gaps.items()})
+    ordered = sorted(found, key=lambda other: float(found[other].mean()))
+    told = ", ".join(
+        f"{_name(a)} by {formatting.accuracy(found[a].mean())} (difference {_amount(gaps[a])})" for a in ordered
+    )
+    sentence = (
+        f"{_name(algorithm)} varies by {formatting.accuracy(own.mean())} over {' and '.join(evidence.axes)}, less than "
+        f"{tally.won} of {tally.total} others{f', undecided against {len(tally.open)}' if tally.open else ''}: {told}."
+    )
+    return Verdict(tally.word(most=1), sentence, check.kind)
+
+
+def _tuned(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm at some points is ahead of every other at its own best point."""
+    algorithm, frames = str(check.algorithm), _frames(check, evidence)
+    best: dict[str, tuple[Any, pd.Series[Any]]] = {}
+    for point, frame in frames.items():
+        for other in _others(frame, algorithm):
+            if other not in best or frame[other].mean() > best[other][1].mean():
+                best[other] = (point, frame[other])
+    mine = {p: frames[p][algorithm] for p in check.at if p in frames and algorithm in frames[p]}
+    mine = {p: line for p, line in mine.items() if line.notna().any()}
+    if not mine or not best:
+        return _unknown(check, f"{_name(algorithm)} must have been read at {check.at}, next to another algorithm")
+    rival = max(best, key=lambda other: float(best[other][1].mean()))
+    at, line = best[rival]
+    sides: dict[str, Side] = {}
+    told = []
+    for point, own in mine.items():
+        found = {other: paired.compare(own.to_dict(), values.to_dict()).side for other, (_, values) in best.items()}
+        behind = "behind" in found.values()
+        sides[_point(point)] = "behind" if behind else "ahead" if set(found.values()) == {"ahead"} else "undecided"
+        gap = paired.compare(own.to_dict(), line.to_dict())
+        told.append(f"{formatting.accuracy(own.mean())} at {_point(point)} ({_amount(gap)}, above {_wins(gap)})")
+    sentence = (
+        f"{_name(algorithm)} has {', '.join(told)}; the best of the others, {_name(rival)}, has "
+        f"{formatting.accuracy(line.mean())} at its own best, {_point(at)}."
+    )
+    return Verdict(_tally(sides).word(most=1), sentence, check.kind)
+
+
+def _flat(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm varies by no more than a given amount over the points."""
+    algorithm = str(check.algorithm)
+    line = _range(check, evidence).get(algorithm)
+    if line is None:
+        return _unknown(check, f"{_name(algorithm)} must have been read at two points at least")
+    found = paired.difference(line.to_list())
+    if found.low is None or found.high is None or found.low <= check.within < found.high:
+        word: Word = "cannot be told"
+    elif found.high <= check.within:
+        word = "holds"
+    else:
+        word = "holds in part" if found.mean <= 2 * check.within else "does not hold"
+    sentence = (
+        f"{_name(algorithm)} varies by {_amount(found).removeprefix('+')} over {' and '.join(evidence.axes)}; "
+        f"{formatting.setting(check.within)} is allowed."
+    )
+    return Verdict(word, sentence, check.kind)
+
+
+def _within(check: Check, evidence: Evidence) -> Verdict:
+    """Whether printed accuracies are met within a tolerance."""
+    found = evidence.reading
+    known = found.dropna(subset=["accuracy_mean", "printed_accuracy"]) if "printed_accuracy" in found else found[:0]
+    if not len(known):
+        return _unknown(check, "no printed accuracy was measured")
+    away = (known["accuracy_mean"] - known["printed_accuracy"]).abs()
+    allowed = known["accuracy_std"].astype(float).fillna(0.0).clip(lower=CLOSE)
+    met = away <= allowed
+    worst = known.loc[(away - allowed).sort_values(ascending=False, kind="stable").index]
+    lacking = int((~met).sum())
+    few = 0 < lacking <= _FEW
+    numbers = [
+        f"{_name(row['algorithm'])} at {row['iteration']:,}: "
+        f"{formatting.spread(row['accuracy_mean'], row['accuracy_std'])} against {row['printed_accuracy']:.2f}"
+        for _, row in worst[: lacking if few else 1].iterrows()
+    ]
+    sentence = (
+        f"{int(met.sum())} of {len(known)} printed accuracies are met within {CLOSE} or one standard deviation; "
+        f"{'not' if few else 'the furthest is'} {', '.join(numbers)}."
+    )
+    share = float(met.mean())
+    return Verdict(
+        "holds" if share == 1 else "holds in part" if share >= SOME else "does not hold", sentence, check.kind
+    )
+
+
+# --- claims about delays --------------------------------------------------------------------------------------
+
+
+def _sooner(check: Check, evidence: Evidence) -> Verdict:
+    """Whether an algorithm reaches the targets sooner than the others; a run that ended before is censored there."""
+    ours = str(check.algorithm)
+    metrics = _symmetric(evidence.metrics)
+    runs: dict[str, dict[Any, pd.DataFrame]] = {}
+    for (algorithm, *key), rows in metrics.groupby(["algorithm", *evidence.axes, "seed"], sort=False):
+        runs.setdefault(str(algorithm), {})[tuple(key)] = rows.sort_values("iteration")
+    if ours not in runs:
+        return _unknown(check, f"{_name(ours)} was not measured")
+    sides: dict[str, Side] = {}
+    early: list[str] = []
+    close: list[str] = []
+    for other in [a for a in runs if a != ours and (not check.than or a in check.than)]:
+        for target in dict.fromkeys(evidence.reading["target"]):
+            mine, theirs = ({key: _to_target(run, target) for key, run in runs[a].items()} for a in (ours, other))
+            if not any(found.reached for found in (*mine.values(), *theirs.values())):
+                continue
+            found, where = paired.compare_costs(mine, theirs), f"{_name(other)} at {formatting.setting(target)}"
+            sides[where] = found.side
+            if found.side == "undecided":
+                (early if found.open else close).append(f"{where} ({found.wins} to {found.losses})")
+    if not sides:
+        return _unknown(check, "no target was reached by a run")
+    tally = _tally(sides)
+    parts = [
+        f"{_name(ours)} needs less delay in {tally.won} of {tally.total} comparisons with the others at the targets",
+        f", more in {len(tally.lost)} ({', '.join(tally.lost)})" if tally.lost else "",
+        f"; runs end too early for {', '.join(early)}" if early else "",
+        f"; the seeds do not decide {', '.join(close)}" if close else "",
+        " (in brackets: seeds with less delay to seeds with more)" if early or close else "",
+    ]
+    sentence = "".join(parts) + "."
+    return Verdict(tally.word(), sentence, check.kind)
+
+
+def _to_target(run: pd.DataFrame, target: float) -> Reached:
+    there = (run["accuracy"] >= target).to_numpy()
+    spent = run["delay_total"].to_numpy(float)
+    return Reached(float(spent[there.argmax()]), True) if there.any() else Reached(float(spent[-1]), False)
+
+
+def _symmetric(table: pd.DataFrame) -> pd.DataFrame:
+    column = next((c for c in table if str(c).endswith("link_draw")), None)
+    return table if column is None else table[table[column] == "symmetric"]
 
 
 def _ratio(check: Check, evidence: Evidence) -> Verdict:
+    """Which link draw gives the ratio of transmission to processing delay that the paper prints."""
+    algorithm = str(check.algorithm)
     column = next((c for c in evidence.axes if c.endswith("link_draw")), None)
-    printed = [p for p in evidence.experiment.printed if p.algorithm == check.algorithm and p.processing]
+    printed = [p for p in evidence.experiment.printed if p.algorithm == algorithm and p.processing]
     if column is None or not printed:
         return _unknown(check, "needs both link draws and printed delays")
     paper = float(np.median([(p.transmission or 0.0) / float(p.processing or 1.0) for p in printed]))
-    ours = {}
-    for draw, rows in evidence.reading[evidence.reading["algorithm"] == check.algorithm].groupby(column, sort=False):
-        known = rows.dropna(subset=["processing_median", "transmission_median"])
-        if len(known):
-            ours[str(draw)] = float((known["transmission_median"] / known["processing_median"]).median())
-    if not ours:
-        return _unknown(check, f"{_name(check.algorithm)} reached no target")
-    nearest = min(ours, key=lambda draw: abs(ours[draw] - paper))
-    told = ", ".join(f"{value:.2f} with {draw} draws" for draw, value in ours.items())
+    targets = [float(target) for target in dict.fromkeys(evidence.reading["target"])]
+    mine = evidence.metrics[evidence.metrics["algorithm"] == algorithm]
+    ours: dict[str, dict[Any, float]] = {}
+    for (draw, seed), run in mine.groupby([column, "seed"], sort=False):
+        ratio = _transmission_ratio(run.sort_values("iteration"), targets)
+        if np.isfinite(ratio):
+            ours.setdefault(str(draw), {})[seed] = ratio
+    if len(ours) < 2:
+        return _unknown(check, f"{_name(algorithm)} reached no target with one of the two link draws")
+    away = {draw: {seed: abs(ratio - paper) for seed, ratio in some.items()} for draw, some in ours.items()}
+    nearest, other = sorted(away, key=lambda draw: float(np.mean(list(away[draw].values()))))[:2]
+    gap = paired.compare(away[nearest], away[other], lower_is_better=True)
+    told = ", ".join(f"{np.mean(list(some.values())):.2f} with {draw} draws" for draw, some in ours.items())
     sentence = (
-        f"Transmission over processing delay of {_name(check.algorithm)}: {told}; the paper prints {paper:.2f}, "
-        f"which is nearest to {nearest} draws."
+        f"Transmission over processing delay of {_name(algorithm)}: {told}; the paper prints {paper:.2f}, which is "
+        f"nearest to {nearest} draws (nearer by {_amount(gap)}, {_wins(gap)})."
     )
-    return Verdict("holds" if nearest == "symmetric" else "does not hold", sentence, check.kind)
+    claimed = gap.side == "ahead"
+    word: Word = ("holds" if nearest == "symmetric" else "does not hold") if claimed else "cannot be told"
+    return Verdict(word, sentence, check.kind)
+
+
+def _transmission_ratio(run: pd.DataFrame, targets: Sequence[float]) -> float:
+    """The median over the targets that a run reached."""
+    ratios = []
+    for target in targets:
+        there = run[run["accuracy"] >= target]
+        if len(there) and there["delay_processing"].iloc[0] > 0:
+            ratios.append(float(there["delay_transmission"].iloc[0] / there["delay_processing"].iloc[0]))
+    return float(np.median(ratios)) if ratios else float("nan")
 
 
 _CHECKS: dict[str, Callable[[Check, Evidence], Verdict]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,16 @@ import pandas as pd
 
 from dspodfl.bounds.appraisal import Appraisal
 from dspodfl.config import Config
+from dspodfl.costs import from_config
 from dspodfl.errors import InputError
 from dspodfl.results import Result
+from dspodfl.summary import whole_run
 from dspodfl.theory.constants import Floats
 
 SIGMAS = 4.0
 """Standard errors by which a measured mean may pass a bound before it counts as above."""
-_FREE = ("algorithms", "seeds", "eval")
-_FREE_TRAIN = ("iterations", "precision", "dfedavg_period")
+_FREE = ("algorithms", "seeds", "eval", "checkpoint", "scale")
+_FREE_TRAIN = ("iterations", "until", "until_delay", "precision", "dfedavg_period")
 ENTRIES = ("optimality_error", "consensus_error")
 
 
@@ -56,9 +59,9 @@ def _decisive(config: Config) -> dict[str, Any]:
             else:
                 flat[f"{path}{key}"] = value
 
-    tables = config.model_dump(mode="json", exclude={"train": {"until"}})  # how long it runs decides no error
-    walk({key: value for key, value in tables.items() if key not in _FREE}, "")
-    return {key: value for key, value in flat.items() if key.removeprefix("train.") not in _FREE_TRAIN}
+    walk({key: value for key, value in config.model_dump(mode="json").items() if key not in _FREE}, "")
+    free = tuple(f"train.{name}" for name in _FREE_TRAIN)
+    return {key: value for key, value in flat.items() if not f"{key}.".startswith(tuple(f"{name}." for name in free))}
 
 
 def compare(appraisal: Appraisal, result: Result, folder: str) -> Comparison:
@@ -66,27 +69,67 @@ def compare(appraisal: Appraisal, result: Result, folder: str) -> Comparison:
     if appraisal.knowledge.mu is None:
         allowed = "given with linear regression or regularized logistic regression, whose θ* and μ are known"
         raise InputError("--compare", folder, allowed)
+    budget = from_config(result.config)
     tables, verdicts = [], []
     for case in appraisal.cases:
         found = case.statement("strongly convex")
-        rows = result.metrics[(result.metrics["algorithm"] == case.algorithm) & ~result.metrics["diverged"]]
-        grouped = rows.groupby("iteration")[list(ENTRIES)]
-        mean, error = grouped.mean(), grouped.sem(ddof=1).fillna(0.0)
-        table = pd.DataFrame({"algorithm": case.algorithm, "iteration": mean.index, "seeds": grouped.size().to_numpy()})
-        k = mean.index.to_numpy()
+        rows = result.metrics[result.metrics["algorithm"] == case.algorithm]
+        table = _measured(case.algorithm, [whole_run(run, budget) for _, run in rows.groupby("seed")])
+        k = table["iteration"].to_numpy()
         for n, name in enumerate(ENTRIES):
-            table[name], table[f"{name}_error"] = mean[name].to_numpy(), error[name].to_numpy()
             lines: dict[str, Floats | None] = {"bound": None, "printed": None, "gap": None}
             if found is not None:
-                here = np.minimum(k, appraisal.iterations)
-                lines["bound"] = None if found.course is None else found.course[here, n]
-                lines["printed"] = None if found.printed is None else found.printed[here, n]
+                lines["bound"] = None if found.course is None else _at(found.course, k, n)
+                lines["printed"] = None if found.printed is None else _at(found.printed, k, n)
                 lines["gap"] = None if found.gap is None else np.full(len(k), found.gap[n])
             for line, values in lines.items():
                 table[f"{name}_{line}"] = np.nan if values is None else values
             verdicts.append({"algorithm": case.algorithm, "error": name, **_verdict(table, name)})
         tables.append(table)
     return Comparison(pd.concat(tables, ignore_index=True), pd.DataFrame(verdicts), _inside(appraisal, result.metrics))
+
+
+def _at(course: Floats, k: np.ndarray, entry: int) -> Floats:
+    """An entry of a trajectory at some iterations; past its end, its last value. Shape: (iterations,)."""
+    return course[np.minimum(k, len(course) - 1), entry]
+
+
+def _measured(algorithm: str, runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Mean errors and their standard errors over the runs of an algorithm, each up to its own last row.
+
+    Runs may have been evaluated at different iterations: between two of its rows a run is read along a straight line of
+    the logarithm, on which errors that shrink by a factor an iteration are. An iteration that one run of several
+    reaches has no standard error, and is left out.
+
+    Args:
+        algorithm: Its name.
+        runs: The rows of each run, by iteration.
+    """
+    sound = [run[~run["diverged"].astype(bool)] for run in runs]
+    sound = [run for run in sound if len(run)]
+    k = np.unique(np.concatenate([run["iteration"].to_numpy(np.int64) for run in sound] or [np.empty(0, np.int64)]))
+    table = pd.DataFrame({"algorithm": algorithm, "iteration": k})
+    ends = np.array([run["iteration"].iloc[-1] for run in sound], dtype=np.int64)
+    table["seeds"] = (ends[:, None] >= k).sum(axis=0)
+    for name in ENTRIES:
+        values = pd.DataFrame([_along(run, name, k) for run in sound], columns=k)
+        table[name] = values.mean().to_numpy()
+        table[f"{name}_error"] = values.sem(ddof=1).fillna(0.0).to_numpy()
+    return table[table["seeds"] >= min(2, len(sound))].reset_index(drop=True)
+
+
+def _along(run: pd.DataFrame, name: str, k: np.ndarray) -> Floats:
+    """An error of one run at some iterations; NaN past its last row. Shape: (iterations,)."""
+    known = run[run[name].notna()]
+    if not len(known):
+        return np.full(len(k), np.nan)
+    at, values = known["iteration"].to_numpy(np.float64), known[name].to_numpy(np.float64)
+    out = np.interp(k, at, values, left=np.nan, right=np.nan)
+    if (values > 0).all():
+        between = ~np.isin(k, at)
+        logarithm = np.interp(k, at, np.log(values), left=np.nan, right=np.nan)
+        out[between] = np.exp(logarithm[between])
+    return out
 
 
 def _inside(appraisal: Appraisal, metrics: pd.DataFrame) -> bool | None:

@@ -8,8 +8,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from dspodfl.plots import COLOURS, LARGEST, NAMES, STYLE, colour
+from dspodfl import formatting
+from dspodfl.plots import style
+from dspodfl.plots.style import LARGEST, STYLE
 
 MEASURED, EXACT, PRINTED, GAP = "#D55E00", "#0072B2", "#CC79A7", "#009E73"
 LABELS = {"optimality_error": "‖θ̄ − θ*‖²", "consensus_error": "‖Θ − 1θ̄‖²"}
@@ -18,7 +21,8 @@ LINES = {
     "printed": ("printed closed form, not a bound", PRINTED, "--", 1.4),
     "gap": ("gap (I − Φ)⁻¹Ψ", GAP, ":", 1.4),
 }
-_FAMILY = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (5, 2, 1, 2)), (0, (9, 3)), (0, (2, 3)))
+"""The values of a second axis."""
 
 
 def course(table: pd.DataFrame, title: str = "") -> Figure:
@@ -35,21 +39,23 @@ def course(table: pd.DataFrame, title: str = "") -> Figure:
             rows = table[table["algorithm"] == algorithm]
             for axis, (name, label) in zip(row, LABELS.items(), strict=True):
                 _errors(axis, rows, name)
-                axis.set_title(f"{NAMES.get(algorithm, algorithm)}: {label}", loc="left", fontsize=9)
-            row[0].set_ylabel("squared error")
+                axis.set_ylabel(label)
+                style.heading(axis, style.name(str(algorithm)))
         for axis in grid[-1]:
             axis.set_xlabel("iteration")
-        _legend(figure, grid.ravel(), title)
+        style.legend(figure, *style.handles(list(grid.ravel())), title)
+        measured = any(name in table and table[name].notna().any() for name in LABELS)
+        style.note(figure, "Band: ±2 standard errors of the measured mean over seeds." if measured else "")
     return figure
 
 
 def _errors(axis: Any, rows: pd.DataFrame, name: str) -> None:
     k = rows["iteration"].to_numpy(float)
     drawn = False
-    for line, (label, paint, style, width) in LINES.items():
+    for line, (label, paint, dash, width) in LINES.items():
         y = _clean(rows.get(f"{name}_{line}"), len(k))
         if np.isfinite(y).any():
-            axis.plot(k, y, style, color=paint, linewidth=width, label=label)
+            axis.plot(k, y, dash, color=paint, linewidth=width, label=label)
             drawn = True
     y = _clean(rows.get(name), len(k))
     if np.isfinite(y).any():
@@ -82,59 +88,96 @@ PANELS = {
 
 
 def sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
-    """Columns of a sweep against its first axis; a line for each algorithm and value of the other axes."""
-    keys = ["algorithm", *axes[1:]]
+    """Draw columns of a sweep against its first axis.
+
+    Colour and marker are those of the algorithm, as in every figure; dashes tell the values of further axes apart.
+    Categories are not joined by lines.
+
+    Args:
+        table: A row for each point and algorithm.
+        axes: The columns of what is varied.
+        title: A line over the figure.
+
+    Returns:
+        The figure: a panel for each quantity that changes over the grid.
+    """
+    rest = axes[1:]
+    keys = ["algorithm", *rest]
     moving = {name for name in PANELS if (table.groupby(keys)[name].nunique() > 1).any()}
     shown = [name for name in PANELS if name in moving] or ["rho_tilde"]
-    algorithms = list(dict.fromkeys(table["algorithm"]))
-    others = [a for a in algorithms if a not in COLOURS]
-    rest = axes[1:]
-    values = list(dict.fromkeys(table[axes[0]]))
-    numeric = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in values)
-    place = {v: float(v) if numeric else float(n) for n, v in enumerate(values)}
+    at, numeric = style.places(list(dict.fromkeys(table[axes[0]])))
+    points = list(dict.fromkeys(tuple(row) for row in table[rest].itertuples(index=False))) if rest else [()]
     with mpl.rc_context(STYLE):
         columns = 2 if len(shown) == 4 else min(3, len(shown))
         height = -(-len(shown) // columns)
-        figure = Figure(figsize=(3.4 * columns + 0.4, 0.8 + 2.8 * height), layout="constrained")
+        figure = Figure(figsize=(max(6.0, 3.5 * columns + 0.4), 0.9 + 2.7 * height), layout="constrained")
         grid = figure.subplots(height, columns, squeeze=False).ravel()
         for axis, name in zip(grid, shown, strict=False):
-            label, log = PANELS[name]
-            for n, (point, rows) in enumerate(table.groupby(keys, sort=False)):
-                algorithm, *where = (str(part) for part in point)
-                words = ", ".join(f"{key} = {value}" for key, value in zip(rest, where, strict=True))
-                own = NAMES.get(algorithm, algorithm) if len(algorithms) > 1 or not words else ""
-                paint = _FAMILY[n % len(_FAMILY)] if rest else colour(algorithm, others)
-                y = rows[name].to_numpy(float)
-                y = np.where(y > 0, y, np.nan) if log else y
-                x = [place[v] for v in rows[axes[0]]]
-                axis.plot(
-                    x, y, "o-", color=paint, markersize=3.5, linewidth=1.5, label=", ".join(filter(None, (own, words)))
-                )
-            positive = table.loc[table[name] > 0, name]
-            if log and len(positive) and positive.max() / positive.min() >= 5:
-                axis.set_yscale("log")
-            if not numeric:
-                axis.set_xticks(list(place.values()), [str(v) for v in values])
-            elif min(place.values()) > 0 and max(place.values()) / min(place.values()) >= 20:
-                axis.set_xscale("log")
-            axis.set_title(label, loc="left", fontsize=9)
-            axis.set_xlabel(axes[0])
+            _quantity(axis, table, name, (axes[0], rest), (at, numeric), points)
         for axis in grid[len(shown) :]:
             axis.set_axis_off()
-        _legend(figure, grid, title)
+        drawn, labels = _sweep_legend(table, rest, points, numeric)
+        style.legend(figure, drawn, labels, title)
+        style.note(figure, "Computed from the theorems, worst of the seeds; nothing is trained.")
     return figure
 
 
-def _legend(figure: Figure, axes: Any, title: str) -> None:
-    """One legend below the title for all panels."""
-    found: dict[str, Any] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=8, color="#555555")
-    legend = figure.legend(
-        list(found.values()), list(found), loc="outside lower center", ncols=min(4, max(1, len(found)))
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def _quantity(
+    axis: Any,
+    table: pd.DataFrame,
+    name: str,
+    columns: tuple[str, list[str]],
+    placed: tuple[dict[Any, float], bool],
+    points: list[tuple[Any, ...]],
+) -> None:
+    """One panel: a line for each algorithm and point of the further axes."""
+    (first, rest), (at, numeric), (label, log) = columns, placed, PANELS[name]
+    algorithms = [str(a) for a in dict.fromkeys(table["algorithm"])]
+    groups = list(table.groupby(["algorithm", *rest], sort=False))
+    for number, (key, rows) in enumerate(groups):
+        algorithm, *where = key if isinstance(key, tuple) else (key,)
+        looks = _looks(str(algorithm), algorithms, points.index(tuple(where)), len(points))
+        y = rows[name].to_numpy(float)
+        y = np.where(np.isfinite(y) & (np.abs(y) < LARGEST) & ((y > 0) | (not log)), y, np.nan)
+        x = np.array([at[v] for v in rows[first]])
+        if numeric:
+            order = np.argsort(x, kind="stable")
+            axis.plot(x[order], y[order], **looks)
+        else:
+            axis.plot(x + style.dodge(number, len(groups)), y, **(looks | {"linestyle": "none"}))
+    positive = table.loc[table[name] > 0, name]
+    if log and len(positive) and positive.max() / positive.min() >= 5:
+        axis.set_yscale("log")
+    style.scale(axis, at, numeric)
+    axis.set_ylabel(label)
+    axis.set_xlabel(style.axis_name(first), parse_math=False)
+
+
+def _looks(algorithm: str, algorithms: list[str], point: int, points: int) -> dict[str, Any]:
+    """The line of an algorithm at a point of the further axes: its dashes, and lighter from point to point."""
+    looks = style.line(algorithm, style.custom(algorithms))
+    if points > 1:
+        looks["linestyle"] = _DASHES[point % len(_DASHES)]
+        looks["alpha"] = 1.0 - 0.55 * point / (points - 1)
+    return looks
+
+
+def _sweep_legend(
+    table: pd.DataFrame, rest: list[str], points: list[tuple[Any, ...]], numeric: bool
+) -> tuple[list[Any], list[str]]:
+    """Algorithms first, by colour and marker; then the points of further axes, by dashes."""
+    algorithms = [str(a) for a in dict.fromkeys(table["algorithm"])]
+    drawn, labels = [], []
+    for algorithm in algorithms:
+        looks = style.line(algorithm, style.custom(algorithms))
+        dash = "none" if not numeric else "-" if len(points) > 1 else looks["linestyle"]
+        drawn.append(Line2D([], [], **(looks | {"linestyle": dash})))
+        labels.append(style.name(algorithm))
+    for n, point in enumerate(points if len(points) > 1 else ()):
+        looks = _looks(algorithms[0], algorithms, n, len(points)) | {"color": "#333333"}
+        drawn.append(Line2D([], [], **(looks if numeric else looks | {"linestyle": "none", "marker": "o"})))
+        told = (f"{style.axis_name(key)}: {formatting.setting(value)}" for key, value in zip(rest, point, strict=True))
+        labels.append(", ".join(told))
+        if numeric:
+            drawn[-1].set_marker("")
+    return drawn, labels

@@ -1,11 +1,13 @@
 """One self-contained page about runs, sweeps and reproductions.
 
-Nothing is fetched when it is opened: the style, the figures and the pictures are inside, and there is no script.
+Nothing is fetched when it is opened, and nothing runs: there is no script, every text is escaped by the template, and
+pictures are images in data URLs, in which a browser neither runs scripts nor loads anything.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import tomllib
@@ -14,32 +16,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
+from dspodfl import formatting
 from dspodfl.errors import DataError
-from dspodfl.journal import JOURNAL
-from dspodfl.outcome import RESULT, Outcome
-from dspodfl.plots import picture
-from dspodfl.report.markup import Html, el, figure, inline, join, prose
-from dspodfl.report.tables import summary_table, table, tables, value_text
+from dspodfl.outcome import Outcome
+from dspodfl.plots import axis_name, picture, style
+from dspodfl.report import sources, tables
 from dspodfl.results import Result
+from dspodfl.tables import Table
 
-_SUMMARY, _GRID = "summary.json", "grid.json"
-_WORDS = {
+_HERE = Path(__file__).parent
+_SIGNS = {
     "holds": ("holds", "✓"),
     "holds in part": ("part", "◐"),
     "does not hold": ("not", "✗"),
     "cannot be told": ("untold", "?"),
 }
 """The class and the sign of a verdict."""
-_UNREADABLE = (OSError, KeyError, ValueError, TypeError, AttributeError, IndexError, ElementTree.ParseError)
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+"""What has no place in a page: control characters, halves of surrogate pairs, marks that turn the direction of text."""
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A section of the page, and what the contents say of it."""
+class Page:
+    """The page, and what was left out of it."""
+
+    html: str
+    skipped: list[str]
+    """Folders that are not shown, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture in a page."""
+
+    source: str
+    alt: str
+    caption: str
+    label: str
+    problem: str = ""
+    """Why there is none, where there is none."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page says of one folder."""
 
     slug: str
     name: str
@@ -49,143 +76,203 @@ class _Entry:
     """How many seeds on which data: a quick try must not be taken for the whole."""
     order: tuple[Any, ...]
     """Those of the paper by their place in it, then the others as they were given."""
-    word: str | None
-    """The verdict; none where nothing is claimed."""
-    body: Html
+    verdict: str | None
+    """None where nothing is claimed."""
+    says: str
+    why: str
+    verdicts: list[tuple[str, str]]
+    figures: list[Picture]
+    tables: list[Table]
+    dots: dict[str, str]
+    """The name of each algorithm -> its colour in the figures."""
+    varied: str
+    config: str
+    about: list[tuple[str, str]]
+    blocks: list[tuple[str, str]]
 
 
-def page(folders: list[Path]) -> str:
-    """The page about what the folders hold."""
-    found, unfinished = _collect(folders)
+def page(folders: Sequence[Path]) -> str:
+    """Return the page about what the folders hold; see `compose`."""
+    return compose(folders).html
+
+
+def compose(folders: Sequence[Path]) -> Page:
+    """Write the page about what the folders hold. What is unfinished or damaged is skipped, and named on the page.
+
+    Args:
+        folders: Folders of runs, sweeps or reproductions, or folders of such.
+
+    Raises:
+        DataError: one of them is no folder, or nothing in them can be shown.
+    """
+    found = sources.collect(folders)
+    skipped = list(found.skipped)
     slugs: Counter[str] = Counter()
-    entries = []
-    for number, folder in enumerate(found, 1):
+    sections = []
+    for folder in found.folders:
         try:
-            make = _outcome if (folder / RESULT).is_file() else _run
-            entries.append(make(folder, number, slugs))
-        except _UNREADABLE as error:
-            raise DataError(f"{folder}: a file in it is missing or damaged ({error})") from error
-    entries.sort(key=lambda entry: entry.order)
-    claims, others = [e for e in entries if e.word], [e for e in entries if not e.word]
-    main = el("main", *map(_section, entries))
-    body = el("body", _header(claims, others), _contents(claims, others, unfinished), main)
-    return "<!DOCTYPE html>\n" + el("html", _head(), body, lang="en")
+            make = _of_outcome if sources.is_outcome(folder) else _of_run
+            sections.append(make(folder, slugs))
+        except Exception as error:  # whatever a stranger's file holds, the other folders are shown
+            skipped.append(_reason(folder, error))
+    if not sections:
+        raise DataError("; ".join(skipped) or "no folder was given")
+    sections.sort(key=lambda section: section.order)
+    return Page(_rendered(sections, skipped), skipped)
 
 
-def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The folders of runs, sweeps and reproductions, each once; and the names of those that are not finished."""
-    found: dict[Path, Path] = {}
-    unfinished: list[str] = []
-    for folder in folders:
-        if not folder.is_dir():
-            raise DataError(f"{folder}: not a folder; must be that of a run, a sweep or a reproduction, or hold such")
-        inside, begun = [folder], _begun(folder)
-        if not _holds(folder) and not begun:
-            try:
-                inside = sorted(path for path in folder.iterdir() if path.is_dir())
-            except OSError as error:
-                raise DataError(f"{folder}: cannot be read ({error.strerror})") from error
-            left = [path.name for path in inside if _begun(path) and not _holds(path)]
-            begun, unfinished = bool(left), unfinished + left
-        there = [path for path in inside if _holds(path)]
-        if not there and begun:
-            how = f"dspodfl run --resume {folder}" if (folder / JOURNAL).is_file() else "the command that began it"
-            raise DataError(f"{folder}: not finished; {how} goes on with it")
-        if not there:
-            raise DataError(
-                f"{folder}: must be the folder of a run ({_SUMMARY} in it), of a sweep or a reproduction ({RESULT} in "
-                "it), or one whose sub-folders are such"
-            )
-        found |= {path.resolve(): path for path in there if path.resolve() not in found}
-    return list(found.values()), list(dict.fromkeys(unfinished))
+def _reason(folder: Path, error: Exception) -> str:
+    told = str(error).removeprefix(f"{folder}: ")
+    text = told if isinstance(error, DataError) else f"a file in it is damaged ({type(error).__name__}: {told})"
+    return f"{folder}: {style.shortened(text, 300)}"
 
 
-def _begun(folder: Path) -> bool:
-    return (folder / _GRID).is_file() or (folder / JOURNAL).is_file()
+def _rendered(sections: Sequence[Section], skipped: Sequence[str]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["prose"] = _prose
+    environment.filters["sign"] = lambda word: _SIGNS.get(word, _SIGNS["cannot be told"])
+    claims = [section for section in sections if section.verdict]
+    words = Counter(str(section.verdict) for section in claims)
+    text = environment.get_template("page.html").render(
+        style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704  our own file
+        sections=sections,
+        claims=claims,
+        others=[section for section in sections if not section.verdict],
+        tally=", ".join(f"{word}: {words[word]}" for word in _SIGNS if words[word]),
+        skipped=list(skipped),
+    )
+    return text.strip() + "\n"
 
 
-def _holds(folder: Path) -> bool:
-    run = (folder / _SUMMARY).is_file() and not (folder / JOURNAL).is_file()
-    return (folder / RESULT).is_file() or run
+def _shown(value: object) -> object:
+    """Text as a page can hold it; the template escapes it afterwards."""
+    if isinstance(value, Markup):
+        return value
+    return _CONTROL.sub("\ufffd", value) if isinstance(value, str) else value
 
 
-def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
+def _prose(text: str) -> Markup:
+    """Text in lines of any length as one paragraph's; what is between `…` is code."""
+    pieces = re.split(r"`([^`]+)`", " ".join(str(_shown(text)).split()))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(piece) if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+# --- sections ---------------------------------------------------------------------------------------------------
+
+
+def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
     """The section of a sweep or a reproduction."""
     outcome = Outcome.load(folder)
+    name, title = str(outcome.name), str(outcome.title)
     claimed = bool(outcome.paper or outcome.says or outcome.verdicts)
-    file = folder / "figure.svg"
-    drawing = file.read_bytes() if file.is_file() else picture(outcome.plot(), "svg")
-    caption = _caption(outcome)
-    label = f"{outcome.title}. {caption} The numbers are in the table below."
-    found = (
-        el("h3", "What was found"),
-        el("ul", *(el("li", _word(v.word), v.sentence) for v in outcome.verdicts), class_="verdicts"),
+    if (folder / "figure.svg").is_file():
+        drawing = sources.read(folder, "figure.svg")
+    else:
+        drawing = picture(outcome.plot(), "svg")
+    about, blocks = _provenance(outcome.about)
+    return Section(
+        slug=_slug(name, slugs),
+        name=name,
+        title=title,
+        what=str(outcome.paper) or "a sweep",
+        scale=_scale(int(outcome.metrics["seed"].nunique()), outcome.config),
+        order=(False, _natural(str(outcome.paper)), name) if claimed else (True,),
+        verdict=str(outcome.word) if claimed else None,
+        says=str(outcome.says),
+        why=str(outcome.why),
+        verdicts=[(str(v.word), str(v.sentence)) for v in outcome.verdicts],
+        figures=[_figure(drawing, title, _caption(outcome))],
+        tables=tables.of_outcome(outcome),
+        dots=_dots([str(a) for a in dict.fromkeys(outcome.reading["algorithm"])]),
+        varied=_varied(outcome),
+        config=str(outcome.config),
+        about=about,
+        blocks=blocks,
     )
-    body = join(
-        el("h3", "What the paper claims") if outcome.says else "",
-        el("p", prose(outcome.says), class_="claim") if outcome.says else "",
-        *(found if outcome.verdicts else ()),
-        el("p", el("b", "Why: "), prose(outcome.why), class_="claim") if outcome.why else "",
-        figure(inline(drawing, number, label), caption, f"figure of {outcome.title}"),
-        el("h3", "Numbers"),
-        *tables(outcome),
-        _settings(outcome.config, _varied(outcome)),
-        _provenance(outcome.about),
+
+
+def _of_run(folder: Path, slugs: Counter[str]) -> Section:
+    """The section of a run; its models and events may be large, and are not read."""
+    summary = sources.record(folder, sources.SUMMARY)
+    config = sources.read(folder, "config.toml").decode()
+    result = Result(pd.DataFrame(), pd.DataFrame(), {}, summary, config)
+    metrics = pd.read_parquet(io.BytesIO(sources.read(folder, "metrics.parquet")))
+    study = summary["study"]
+    about, blocks = _provenance(study)
+    curves = "Accuracy (in regression, the error) against delay."
+    network = (
+        "The graph of the first seed: clients as dots, the larger the higher their SGD rate, and links between them."
     )
-    where = outcome.paper or "a sweep"
-    order = (False, _natural(outcome.paper), outcome.name) if claimed else (True,)
-    word = outcome.word if claimed else None
-    scale = _scale(int(outcome.metrics["seed"].nunique()), outcome.config)
-    return _Entry(_slug(outcome.name, slugs), outcome.name, outcome.title, where, scale, order, word, body)
+    figures = [
+        _picture(folder, "accuracy_vs_delay.svg", result.title, curves),
+        _picture(folder, "network.png", f"network of {result.title}", network),
+    ]
+    name = folder.resolve().name
+    return Section(
+        slug=_slug(name, slugs),
+        name=name,
+        title=result.title,
+        what="a run",
+        scale=_scale(len(study["seeds"]), config),
+        order=(True,),
+        verdict=None,
+        says="",
+        why="",
+        verdicts=[],
+        figures=figures,
+        tables=[tables.of_run(metrics, result.config, study)],
+        dots=_dots([str(a) for a in dict.fromkeys(metrics["algorithm"])]),
+        varied="",
+        config=config,
+        about=about,
+        blocks=blocks,
+    )
+
+
+def _picture(folder: Path, name: str, title: str, caption: str) -> Picture:
+    """A picture of a folder; where there is none, how to draw it."""
+    try:
+        return _figure(sources.read(folder, name), title, caption, "png" if name.endswith("png") else "svg+xml")
+    except DataError as error:
+        told = str(error).removeprefix(f"{folder}: ")
+        return Picture("", "", caption, title, f"{told}; draw it with: dspodfl show {folder}")
+
+
+def _figure(content: bytes, title: str, caption: str, kind: str = "svg+xml") -> Picture:
+    """An image in a data URL: whatever the file holds, a browser draws it and runs nothing of it."""
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return Picture(source, f"{title}. {caption} The numbers are in the table below.", caption, f"figure of {title}")
 
 
 def _caption(outcome: Outcome) -> str:
     """What is to be seen in the figure."""
     if outcome.kind == "delay_table":
-        told = "medians of the total and of its parts; a line goes from quartile to quartile of the total"
-        return f"Raw delay until target accuracies are reached: {told}; an arrow is where runs had ended without it."
+        return "Raw delay until target accuracies are reached, and how it divides into processing and transmission."
     if outcome.kind == "accuracy_table":
-        return "Accuracy after numbers of iterations: mean and standard deviation over seeds."
-    against = outcome.axes[0] if outcome.kind == "sweep" else "delay"
-    return f"Accuracy against {against}: mean and 1-sigma band over seeds."
+        return "Accuracy after numbers of iterations."
+    return f"Accuracy against {axis_name(outcome.axes[0]) if outcome.kind == 'sweep' else 'delay'}."
 
 
-def _run(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
-    """The section of a run; its models and events may be large, and are not read."""
-    summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
-    config = (folder / "config.toml").read_text(encoding="utf-8")
-    title = Result(pd.DataFrame(), pd.DataFrame(), {}, summary, config).title
-    files = [folder / "accuracy_vs_delay.svg", folder / "network.png"]
-    lost = [file.name for file in files if not file.is_file()]
-    if lost:
-        raise DataError(f"{folder}: has no {lost[0]}; draw it with: dspodfl show {folder}")
-    drawing, network = (file.read_bytes() for file in files)
-    about = summary["study"]
-    caption = "Accuracy (in regression, the error) against delay: mean and 1-sigma band over seeds."
-    label = f"{title}. {caption} The numbers are in the table below."
-    alt = "The graph of the first seed: clients as dots, the larger the higher their SGD rate, and links between them."
-    image = el("img", src=f"data:image/png;base64,{base64.b64encode(network).decode()}", alt=alt)
-    body = join(
-        figure(inline(drawing, number, label), caption, f"figure of {title}"),
-        el("h3", "Numbers"),
-        summary_table(summary["algorithms"], about),
-        el("h3", "Network"),
-        figure(image, "The graph of the first seed.", f"network of {title}"),
-        _settings(config, ""),
-        _provenance(about),
-    )
-    name = folder.resolve().name
-    return _Entry(_slug(name, slugs), name, title, "a run", _scale(len(about["seeds"]), config), (True,), None, body)
+def _dots(algorithms: list[str]) -> dict[str, str]:
+    return {style.name(a): style.colour(a, style.custom(algorithms)) for a in algorithms}
 
 
 def _scale(seeds: int, config: str) -> str:
     data = tomllib.loads(config).get("data", {}).get("name") if config else None
-    return ", ".join(filter(None, (f"{seeds} seed{'' if seeds == 1 else 's'}", data)))
+    return ", ".join(filter(None, (formatting.seeds(seeds), str(data) if data else "")))
 
 
 def _slug(name: str, slugs: Counter[str]) -> str:
-    """An id of its own; without an underline, which the ids inside figures have."""
-    plain = "section-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed")
+    """An id that no other section has."""
+    plain = "section-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80] or "unnamed")
     slugs[plain] += 1
     if slugs[plain] == 1:
         return plain
@@ -194,116 +281,31 @@ def _slug(name: str, slugs: Counter[str]) -> str:
 
 def _natural(text: str) -> tuple[Any, ...]:
     """Figure 2 before Figure 10."""
-    parts = re.split(r"([0-9]+)", text)
+    parts = re.split(r"([0-9]{1,9})", text)
     return tuple(int(part) if n % 2 else part for n, part in enumerate(parts))
-
-
-# The page around the sections.
-
-
-def _head() -> Html:
-    style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
-    return el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el(
-            "meta",
-            http_equiv="Content-Security-Policy",
-            content="default-src 'none'; img-src data:; style-src 'unsafe-inline'",
-        ),
-        el("title", "DSpodFL: what was measured"),
-        el("style", Html(style)),
-    )
-
-
-def _header(claims: Sequence[_Entry], others: Sequence[_Entry]) -> Html:
-    text = "DSpodFL simulates decentralized federated learning on clients and links that work only now and then."
-    if claims:
-        text += (
-            " Below are figures and tables of its paper, computed anew: what the paper claims, what was found, and the "
-            "numbers. Verdicts are computed from these numbers, none is a person's opinion; each says in a sentence "
-            "what it rests on. Reasons that follow a 'Why' are ours."
-        )
-    if others:
-        text += (
-            f" {'Also here' if claims else 'Below'} are runs and sweeps of one's own: figures, numbers and settings."
-        )
-    return el("header", el("h1", "DSpodFL: what was measured"), el("p", text))
-
-
-def _contents(claims: Sequence[_Entry], others: Sequence[_Entry], unfinished: Sequence[str]) -> Html:
-    words = Counter(str(entry.word) for entry in claims)
-    parts: list[str] = [el("h2", "Contents", id="contents")]
-    if claims:
-        tally = ", ".join(f"{word}: {words[word]}" for word in _WORDS if words[word])
-        rows = [el("tr", _link(e), el("td", e.what), el("td", _word(str(e.word)))) for e in claims]
-        parts.append(
-            table(
-                f"Figures and tables of the paper, and whether what it claims is borne out ({tally}).",
-                ["experiment", "in the paper", "verdict"],
-                rows,
-                "contents",
-            )
-        )
-    if others:
-        rows = [el("tr", _link(e), el("td", e.what)) for e in others]
-        parts.append(table("Runs and sweeps.", ["title", "what it is"], rows, "contents"))
-    if unfinished:
-        parts.append(el("p", f"Not finished, and not shown: {', '.join(unfinished)}."))
-    return el("nav", *parts, aria_labelledby="contents")
-
-
-def _link(entry: _Entry) -> Html:
-    return el(
-        "th", el("a", entry.title, href=f"#{entry.slug}"), el("small", f"{entry.name}; {entry.scale}"), scope="row"
-    )
-
-
-def _section(entry: _Entry) -> Html:
-    return el(
-        "section",
-        el("h2", entry.title, id=entry.slug),
-        el("p", _word(entry.word) if entry.word else "", f"{entry.what}; {entry.name}; {entry.scale}", class_="about"),
-        entry.body,
-        aria_labelledby=entry.slug,
-    )
-
-
-def _word(word: str) -> Html:
-    kind, sign = _WORDS.get(word, _WORDS["cannot be told"])
-    return join(el("span", el("span", sign, aria_hidden="true"), f" {word}", class_=f"word {kind}"), " ")
-
-
-# Settings and provenance.
 
 
 def _varied(outcome: Outcome) -> str:
     told = []
     for axis in outcome.axes:
-        values = dict.fromkeys(value_text(value) for value in outcome.reading[axis])
+        values = dict.fromkeys(formatting.setting(value) for value in outcome.reading[axis])
         told.append(f"{axis} = {', '.join(values)}")
     return f"Varied: {'; '.join(told)}. Below are the settings of the first point." if told else ""
 
 
-def _settings(config: str, varied: str) -> Html:
-    text = el("pre", el("code", config), class_="scroll", tabindex="0", role="group", aria_label="settings, as TOML")
-    return el("details", el("summary", "Settings"), el("p", varied) if varied else "", text)
-
-
-def _provenance(about: Mapping[str, Any]) -> Html:
-    """Scalars as a list; what is nested, as it is."""
+def _provenance(about: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Where numbers come from: scalars as terms; what is nested, as JSON."""
     terms: list[tuple[str, str]] = []
-    blocks = []
+    blocks: list[tuple[str, str]] = []
     for key, value in about.items():
         name = str(key).replace("_", " ")
         if key == "versions" and isinstance(value, Mapping):
             terms.append((name, ", ".join(f"{package} {version}" for package, version in value.items())))
         elif isinstance(value, Mapping | list):
             terms += [(name, ", ".join(map(str, value)))] if key == "seeds" else []
-            text = json.dumps({str(key): value}, indent=2, ensure_ascii=False, default=str)
-            blocks.append(el("pre", el("code", text), class_="scroll", tabindex="0", role="group", aria_label=name))
+            blocks.append((name, json.dumps({str(key): value}, indent=2, ensure_ascii=False, default=str)))
+        elif key == "wall_seconds":
+            terms.append(("wall time", formatting.seconds(value)))
         elif value is not None:
-            terms.append((name, f"{value:,.1f}" if isinstance(value, float) else str(value)))
-    listed = el("dl", *(join(el("dt", name), el("dd", text)) for name, text in terms))
-    return el("details", el("summary", "Where the numbers come from"), listed, *blocks)
+            terms.append((name, formatting.setting(value)))
+    return terms, blocks

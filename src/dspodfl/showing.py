@@ -1,0 +1,138 @@
+"""The command show: print the table of whatever a folder holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from dspodfl.commands import print_outcome
+from dspodfl.costs import Cost
+from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
+from dspodfl.errors import DataError, InputError
+from dspodfl.journal import JOURNAL
+from dspodfl.theory_commands import print_record, print_sweep
+
+_SUMMARY, _RESULT, _GRID = "summary.json", "result.json", "grid.json"
+_LOOKED_FOR = (
+    f"a folder that dspodfl wrote: a run ({_SUMMARY} or {JOURNAL}), a sweep, a reproduction or a bound ({_RESULT}), or "
+    "one that holds such folders"
+)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def show_folder(folder: Path, at: Cost | None = None) -> None:
+    """Print what a folder holds, or each of the folders in it.
+
+    Args:
+        folder: Of a run, a sweep, a reproduction or the theory, or one whose sub-folders are such.
+        at: The cost to read at.
+
+    Raises:
+        InputError: The folder holds nothing of ours, or cannot be read at that cost.
+        DataError: A file is damaged; of several folders the others are printed first.
+    """
+    if not folder.is_dir():
+        raise InputError("directory", str(folder), _LOOKED_FOR)
+    if _kind(folder) is not None:
+        _show(folder, at)
+        return
+    try:
+        inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _kind(path) is not None]
+    except OSError as error:
+        raise InputError("directory", str(folder), f"a folder that can be read ({error.strerror})") from None
+    if not inside:
+        raise InputError("directory", str(folder), _LOOKED_FOR)
+    problems = []
+    for path in inside:
+        OUT.print(Text(f"{path}:"), soft_wrap=True)
+        try:
+            _show(path, at)
+        except InputError as error:  # --at does not apply to it
+            ERR.print(Text(f"not shown: {error}"), soft_wrap=True)
+        except DataError as error:
+            problems.append(str(error))
+        OUT.print()
+    if problems:
+        raise DataError("\n".join(problems))
+
+
+def _kind(folder: Path) -> str | None:
+    """What a folder holds, as far as the names of its files tell."""
+    for kind, names in (("result", (_RESULT,)), ("run", (_SUMMARY, JOURNAL)), ("grid", (_GRID,))):
+        if any((folder / name).is_file() for name in names):
+            return kind
+    return None
+
+
+def _show(folder: Path, at: Cost | None) -> None:
+    kind = _kind(folder)
+    if kind == "run":
+        _show_run(folder, at)
+    elif kind == "grid":
+        OUT.print(Text(f"{folder}: not finished; the command that began it continues it"), soft_wrap=True)
+    else:
+        _show_result(folder, at)
+
+
+def _show_run(folder: Path, at: Cost | None) -> None:
+    from dspodfl.results import Result
+
+    result = Result.load(folder)
+    try:
+        print_result(result, at)
+    except _UNREADABLE as error:
+        raise DataError(f"{folder}: {_SUMMARY} or another file of this run is damaged ({error})") from error
+    try:
+        result.draw(folder)
+    except OSError as error:
+        ERR.print(Text(f"the pictures could not be drawn again ({error.strerror or error})"), soft_wrap=True)
+    print_places(folder)
+    print_unfinished(result, folder)
+
+
+def _show_result(folder: Path, at: Cost | None) -> None:
+    """A sweep or a reproduction; or what the theory says, which has a file of the same name."""
+    record = _record(folder)
+    theory = "guaranteed" in record or "rows" in record
+    if theory and at is not None:
+        raise InputError("--at", at.text, f"left out: {folder} is of the theory, which measures nothing")
+    try:
+        if "guaranteed" in record:
+            print_record(record, f"theory bound: {folder.name}")
+        elif "rows" in record:
+            _show_theory_sweep(folder, record)
+        else:
+            _show_outcome(folder, at)
+    except (InputError, DataError):
+        raise
+    except _UNREADABLE as error:
+        raise DataError(f"{folder}: {_RESULT} is damaged ({type(error).__name__}: {error})") from error
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
+    except _UNREADABLE as error:
+        raise DataError(f"{folder}: {_RESULT} is damaged ({type(error).__name__}: {error})") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{folder}: {_RESULT} is damaged (it is not a table)")
+    return found
+
+
+def _show_theory_sweep(folder: Path, record: dict[str, Any]) -> None:
+    import pandas as pd
+
+    names = [str(name) for name in record["axes"]]
+    print_sweep(pd.DataFrame(record["rows"]), names, f"theory over {', '.join(names)}: {folder.name}")
+    OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
+
+
+def _show_outcome(folder: Path, at: Cost | None) -> None:
+    from dspodfl.outcome import Outcome
+
+    print_outcome(Outcome.load(folder), at)
+    OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
+    OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
