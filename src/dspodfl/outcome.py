@@ -15,10 +15,11 @@ from dspodfl import readings, verdict
 from dspodfl.config import dumps
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError
+from dspodfl.evidence import Evidence
 from dspodfl.experiment import Experiment, named
 from dspodfl.grid import Cell
 from dspodfl.results import parquet, write
-from dspodfl.verdict import Evidence, Verdict
+from dspodfl.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
