@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dspodfl.comparison import ACCURACY, ERROR, choose_targets, compare
-from dspodfl.comparison_table import sentence, table
+from dspodfl.comparison import compare, sentence, table
 from dspodfl.costs import Cost
 from dspodfl.display import print_table
 from dspodfl.judging import COLUMNS
+from dspodfl.standings import ACCURACY, ERROR, choose_targets
 
 BUDGET = {"train": {"until": {"delay": 100.0}}}
 

@@ -112,8 +112,7 @@ def print_result(result: Result, at: Cost | None = None) -> None:
         result: The run.
         at: The cost to read at; by default the budget, or the end of the iterations where there is none.
     """
-    from dspodfl.comparison import compare
-    from dspodfl.comparison_table import table
+    from dspodfl.comparison import compare, table
 
     about, config = result.summary["study"], result.config
     print_table(table(compare(result.metrics, config, about, at), result.title, config))

@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dspodfl import comparison_table, formatting, readings
-from dspodfl.comparison import compare
+from dspodfl import comparison, formatting, readings
 from dspodfl.costs import COLUMNS, Cost
 from dspodfl.errors import InputError
 from dspodfl.outcome import Outcome
@@ -31,8 +30,8 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
         raise InputError("--at", at.text, f"given with a run or a sweep; {outcome.name} is a table of its own kind")
     if outcome.kind == "curves" and not outcome.axes and len(outcome.metrics):
         config = tomllib.loads(outcome.config) if outcome.config else {}
-        found = compare(outcome.metrics, config, at=at)
-        return comparison_table.table(found, outcome.title, config)
+        found = comparison.compare(outcome.metrics, config, at=at)
+        return comparison.table(found, outcome.title, config)
     reading = outcome.reading if at is None else at_cost(outcome.metrics, outcome.axes, at)
     rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in reading and outcome.kind.endswith("table"))]
     algorithms = [str(name) for name in dict.fromkeys(reading["algorithm"])]
@@ -46,7 +45,7 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
         lines.append(Row((*names, *(cells.get(algorithm, formatting.MISSING) for algorithm in algorithms))))
     notes = _diverged(reading, rows)
     if outcome.config:
-        notes += comparison_table.thinned(tomllib.loads(outcome.config))
+        notes += comparison.thinned(tomllib.loads(outcome.config))
     return Table(outcome.title, tuple(columns), tuple(lines), "", caption(outcome.kind, reading), tuple(notes))
 
 
