@@ -40,7 +40,13 @@ def at_points(check: Check, evidence: Evidence) -> dict[Any, Frame]:
     normalized = check.axis == "normalized"
     table = readings.values(evidence.metrics, axes, read_at(evidence), normalized=normalized)
     groups = table.groupby(axes[0] if len(axes) == 1 else axes, sort=False) if axes else [((), table)]
-    return {point: rows.pivot(index="seed", columns="algorithm", values="value") for point, rows in groups}
+    return {point: _by_algorithm(rows) for point, rows in groups}
+
+
+def _by_algorithm(rows: pd.DataFrame) -> Frame:
+    """Seeds by algorithms, these in the order of the study."""
+    order = list(dict.fromkeys(rows["algorithm"]))
+    return rows.pivot(index="seed", columns="algorithm", values="value").reindex(columns=order)
 
 
 def read_at(evidence: Evidence) -> Cost | dict[readings.Point, Cost | None] | None:
