@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from dspodfl import formatting
 from dspodfl.experiment import named, names
 from dspodfl.outcome import Outcome
 from dspodfl.plots import NAMES, picture
@@ -51,8 +52,8 @@ def numbers(outcome: Outcome) -> str:
         head = [*axes, "", "iterations", "ours", "printed", "difference"]
         cells = [
             [*(row[axis] for axis in axes), name, f"{row['iteration']:,}",
-             f"{row['accuracy_mean']:.3f} ± {row['accuracy_std']:.3f}", f"{row['printed_accuracy']:.2f}",
-             f"{row['accuracy_mean'] - row['printed_accuracy']:+.3f}"]
+             formatting.spread(row["accuracy_mean"], row["accuracy_std"]), f"{row['printed_accuracy']:.2f}",
+             formatting.difference(row["accuracy_mean"] - row["printed_accuracy"])]
             for name, (_, row) in zip(names, table.iterrows(), strict=True)
         ]  # fmt: skip
     elif outcome.kind == "delay_table":

@@ -12,8 +12,9 @@ from matplotlib.colors import to_hex
 from tests.edge import tiny
 
 from dspodfl import median_run, plots, readings, run
+from dspodfl.costs import from_config
 from dspodfl.judging import COLUMNS
-from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, budget_of, colour, network, picture, style
+from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture, style
 from dspodfl.plots.graphs import node_places
 from dspodfl.schedule import SCHEDULES
 
@@ -234,10 +235,10 @@ def test_another_budget_has_its_own_panel(column, label, panels):
 
 
 def test_the_budget_is_found_in_the_configuration():
-    assert budget_of({"train": {"until": {"delay": 5000}}}).column == "delay_total"
-    assert budget_of({"train": {"until": {"bytes": 1e9, "delay": None}}}).value == 1e9
-    assert budget_of({"train": {"until_delay": 7.0}}).value == 7.0
-    assert budget_of({"train": {"iterations": 10}}) is None and budget_of({}) is None
+    assert from_config({"train": {"until": {"delay": 5000}}}).column == "delay_total"
+    assert from_config({"train": {"until": {"bytes": 1e9, "delay": None}}}).value == 1e9
+    assert from_config({"train": {"until_delay": 7.0}}).value == 7.0
+    assert from_config({"train": {"iterations": 10}}) is None and from_config({}) is None
 
 
 def test_one_huge_delay_does_not_take_the_whole_axis():

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dspodfl.costs import Cost
 from dspodfl.judging import COLUMNS
 from dspodfl.summary import DELAYS, summarize
 
@@ -18,7 +19,11 @@ def table(**runs):
             row = dict.fromkeys(COLUMNS, np.nan) | {"algorithm": "dspodfl", "seed": int(name[1:])}
             row |= {"iteration": 10 * iteration, "accuracy": accuracy, "loss": 1 - accuracy}
             row |= {"delay_total": delay, "delay_processing": 0.75 * delay, "delay_transmission": 0.25 * delay}
-            row |= {"delay_total_normalized": delay / 10, "diverged": bool(np.isnan(accuracy))}
+            row |= {
+                "delay_total_normalized": delay / 10,
+                "bytes": 1000 * iteration,
+                "diverged": bool(np.isnan(accuracy)),
+            }
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -39,7 +44,7 @@ FIVE = table(
 def test_final_values_are_mean_and_deviation_over_seeds():
     found = summary(FIVE)
     last = [0.9, 0.6, 0.7, 0.5, 0.3]
-    assert found["final_accuracy"] == pytest.approx({"mean": np.mean(last), "std": np.std(last)})
+    assert found["final_accuracy"] == pytest.approx({"mean": np.mean(last), "std": np.std(last, ddof=1)})
     assert found["final_loss"]["mean"] == pytest.approx(1 - np.mean(last))
     assert (found["seeds"], found["iterations"], found["diverged"]) == (5, 20, 0)
 
@@ -134,3 +139,58 @@ def test_regression_reaches_no_target():
 def test_algorithms_keep_the_order_of_the_table():
     both = pd.concat([FIVE.assign(algorithm="rg"), FIVE, FIVE.assign(algorithm="dgd")])
     assert list(summarize(both, [0.5], [])) == ["rg", "dspodfl", "dgd"]
+
+
+def test_one_seed_has_no_deviation():
+    found = summary(table(s0=[(0, 0.1), (10, 0.5)]), at_delay=[5.0])
+    assert found["final_accuracy"] == {"mean": 0.5, "std": None}
+    assert found["at_delay"][0]["accuracy"] == {"mean": 0.5, "std": None}
+
+
+# --- how each run ended ---------------------------------------------------------------------------------------
+
+
+ENDED = table(
+    s0=[(0, 0.1), (60, 0.5), (101, 0.6)],  # spends its budget
+    s1=[(0, 0.1), (60, 0.4), (81.2, 0.5)],  # its cap comes first
+    s2=[(0, 0.1), (40, np.nan)],  # diverges
+)
+
+
+def test_every_run_is_recorded_with_where_and_why_it_ended():
+    found = summarize(ENDED, [], [], Cost("delay", 100.0))["dspodfl"]["runs"]
+    assert [(run["seed"], run["ended_at"], run["ended_by"]) for run in found] == [
+        (0, 20, "budget"), (1, 20, "cap"), (2, 10, "diverged"),
+    ]  # fmt: skip
+    assert found[0] == {
+        "seed": 0, "ended_at": 20, "ended_by": "budget", "delay_total": 101.0, "delay_total_normalized": 10.1,
+        "bytes": 2000, "accuracy": 0.6,
+    }  # fmt: skip
+    assert found[2]["accuracy"] is None
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", ["delay", "normalized_delay", "bytes", "iterations"])
+def test_a_budget_may_be_any_cost(kind):
+    value = {"delay": 101.0, "normalized_delay": 10.1, "bytes": 2000, "iterations": 20}[kind]
+    reached = summarize(ENDED[ENDED["seed"] == 0], [], [], Cost(kind, value))["dspodfl"]["runs"]
+    missed = summarize(ENDED[ENDED["seed"] == 0], [], [], Cost(kind, value * 1.01))["dspodfl"]["runs"]
+    assert (reached[0]["ended_by"], missed[0]["ended_by"]) == ("budget", "cap")
+
+
+def test_a_run_that_has_reached_neither_budget_nor_cap_has_not_ended():
+    caps = {("dspodfl", 0): 1000, ("dspodfl", 1): 1000, ("dspodfl", 2): 1000}
+    found = summarize(ENDED, [], [], Cost("delay", 100.0), caps)["dspodfl"]["runs"]
+    assert [run["ended_by"] for run in found] == ["budget", None, "diverged"]
+
+
+def test_rows_that_0_1_wrote_after_a_run_had_spent_its_budget_are_not_its_last():
+    resting = table(s0=[(0, 0.1), (60, 0.5), (101, 0.6), (101, 0.6), (101, 0.6)])
+    found = summarize(resting, [], [], Cost("delay", 100.0))["dspodfl"]
+    assert (found["runs"][0]["ended_at"], found["iterations"]) == (20, 20)
+    assert found["final_accuracy"]["mean"] == 0.6
+
+
+def test_without_a_budget_a_run_goes_to_its_last_row_even_if_nothing_fired_before_it():
+    idle = table(s0=[(0, 0.1), (60, 0.5), (60, 0.5)])
+    assert summary(idle)["runs"][0]["ended_at"] == 20

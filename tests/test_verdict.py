@@ -4,12 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dspodfl import readings, verdict
-from dspodfl.commands import cell
+from dspodfl import InputError, readings, verdict
+from dspodfl.costs import Cost
+from dspodfl.evidence import Evidence
 from dspodfl.experiment import Check, Experiment, Printed, Read
+from dspodfl.grid_table import at_cost, caption, cell, outcome_table
 from dspodfl.judging import COLUMNS
 from dspodfl.outcome import Outcome, read
-from dspodfl.verdict import Evidence, Verdict, beside, judge, overall
+from dspodfl.verdict import Verdict, beside, judge, overall
 
 PERFECT = {"dspodfl": 1.0, "dgd": 0.5}
 
@@ -33,13 +35,18 @@ def experiment(kind="sweep", check=(), over=("x",), printed=(), **read_as):
     )  # fmt: skip
 
 
-def swept(levels, delay=10.0):
-    """metrics of a sweep over x: algorithm -> final accuracy at each point, reached after two iterations."""
+def swept(levels, delay=10.0, seeds=2, noise=0.0):
+    """metrics of a sweep over x: algorithm -> final accuracy at each point, reached after two iterations.
+
+    Noise is added to the final accuracy of each run.
+    """
+    random = np.random.default_rng(0)
     table = []
     for algorithm, values in levels.items():
         for x, value in enumerate(values, 1):
-            for seed in (0, 1):
-                table += rows(algorithm, seed, [0.1, value / 2, value], delay=delay / 2, point={"x": x})
+            for seed in range(seeds):
+                last = value + noise * random.normal()
+                table += rows(algorithm, seed, [0.1, last / 2, last], delay=delay / 2, point={"x": x})
     return pd.DataFrame(table)
 
 
@@ -57,7 +64,7 @@ def test_accuracy_is_read_where_the_delay_is_first_reached():
     (row,) = readings.at_delay(table, [], 1.5).to_dict("records")
     assert (row["accuracy_mean"], row["accuracy_median"]) == (pytest.approx(0.4), pytest.approx(0.4))
     assert (row["reached"], row["seeds"], row["iteration_median"]) == (2, 2, 2.0)
-    assert row["accuracy_std"] == pytest.approx(0.1)
+    assert row["accuracy_std"] == pytest.approx(np.std([0.3, 0.5], ddof=1))
 
 
 def test_runs_that_never_reach_a_delay_are_counted_and_not_averaged():
@@ -100,7 +107,42 @@ def test_delays_to_a_target_are_quartiles_over_all_runs_with_late_ones_infinitel
 def test_diverged_runs_are_left_out_of_accuracies_and_counted():
     table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.3]), *rows("dgd", 1, [0.1, 0.2, np.nan], diverged=True)])
     (row,) = readings.at_delay(table, [], 2.0).to_dict("records")
-    assert (row["reached"], row["diverged"], row["accuracy_mean"]) == (2, 1, 0.3)
+    assert (row["seeds"], row["reached"], row["diverged"], row["accuracy_mean"]) == (2, 1, 1, 0.3)
+    assert row["accuracy_std"] is None  # one seed is left
+
+
+def test_runs_that_ended_where_they_diverged_are_counted_though_they_never_got_there():
+    lost = rows("dgd", 1, [0.1, np.nan])
+    lost[-1]["diverged"] = True
+    table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.3]), *lost])
+    for found in (
+        readings.at_delay(table, [], 2.0),
+        readings.at_end(table, []),
+        readings.at_iterations(table, [], [2]),
+    ):
+        (row,) = found.to_dict("records")
+        assert (row["seeds"], row["reached"], row["diverged"], row["accuracy_mean"]) == (2, 1, 1, 0.3)
+
+
+def test_the_end_of_a_run_is_its_own_last_row():
+    """Runs of one study end at different iterations."""
+    short, long = rows("dgd", 0, [0.1, 0.4], delay=50.0), rows("rg", 0, [0.1, 0.2, 0.3, 0.5], delay=20.0)
+    metrics = pd.DataFrame([*short, *long])
+    found = readings.at_end(metrics, [], {(): Cost("delay", 50.0)}).set_index("algorithm")
+    assert found["accuracy_mean"].to_dict() == {"dgd": 0.4, "rg": 0.5}
+    assert found["iteration"].to_dict() == {"dgd": 1, "rg": 3}
+    capped = readings.at_end(metrics, [], {(): Cost("delay", 55.0)}).set_index("algorithm")
+    assert capped["reached"].to_dict() == {"dgd": 0, "rg": 1} and capped["accuracy_mean"].isna()["dgd"]
+
+
+def test_a_sweep_of_budgets_is_read_at_the_budget_of_each_point():
+    budgets = {(1,): Cost("bytes", 10.0), (2,): Cost("bytes", 20.0)}
+    metrics = swept({"dgd": [0.4, 0.6]}).assign(bytes=lambda t: 10 * t["iteration"])
+    found = readings.at_end(metrics, ["x"], budgets)
+    assert found["accuracy_mean"].tolist() == [0.2, 0.6]
+    assert caption("sweep", found) == (
+        "Accuracy: mean ± std over 2 seeds, where each run has spent the budget of its point."
+    )
 
 
 # --- verdicts -------------------------------------------------------------------------------------------------
@@ -116,12 +158,47 @@ def test_best_counts_the_points_where_an_algorithm_is_first(wins, word):
     assert f"{wins} of 5 points" in found.sentence and "at delay 10" in found.sentence
 
 
-def test_best_counts_points_that_an_algorithm_never_got_to_against_it():
+def test_points_that_an_algorithm_never_got_to_are_undecided():
     metrics = swept({"dspodfl": [0.9] * 5, "dgd": [0.5] * 5})
-    slow = (metrics["algorithm"] == "dspodfl") & (metrics["x"] > 2)
+    slow = (metrics["algorithm"] == "dspodfl") & (metrics["x"] > 3)
     metrics.loc[slow, "delay_total"] /= 100
     found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
-    assert found.word == "holds in part" and "2 of 5 points (not at x = 3, 4, 5)" in found.sentence
+    assert found.word == "holds" and "3 of 5 points, undecided at 2 (x = 4, 5)" in found.sentence
+    metrics.loc[(metrics["algorithm"] == "dspodfl") & (metrics["x"] > 1), "delay_total"] /= 100
+    assert judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0).word == "cannot be told"
+
+
+def test_best_names_the_points_where_an_algorithm_is_behind():
+    metrics = swept({"dspodfl": [0.9, 0.9, 0.9, 0.1, 0.1], "dgd": [0.5] * 5})
+    found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
+    assert "3 of 5 points, behind at 2 (x = 4, 5); on average it is +0.080 ± 0.000 above" in found.sentence
+
+
+def test_best_is_decided_by_paired_differences_and_not_by_means():
+    """By their means, DSpodFL is best at every point; the seeds do not say so at any."""
+    metrics = swept({"dspodfl": [0.51] * 5, "dgd": [0.5] * 5}, seeds=3)
+    flip = (metrics["algorithm"] == "dspodfl") & (metrics["seed"] == 0)
+    metrics.loc[flip, "accuracy"] -= 0.3
+    metrics.loc[(metrics["algorithm"] == "dspodfl") & (metrics["seed"] == 1), "accuracy"] += 0.3
+    found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
+    assert found.word == "cannot be told"
+    assert "0 of 5 points, undecided at 5" in found.sentence and "+0.010 ± " in found.sentence
+
+
+def test_one_seed_decides_no_claim_about_accuracies():
+    metrics = swept({"dspodfl": [0.9, 0.8, 0.7], "dgd": [0.1, 0.2, 0.3]}, seeds=1)
+    for kind in ("best", "rises", "falls", "gap", "steadier", "flat", "ahead"):
+        check = Check(kind=kind, algorithm="dspodfl", direction="falls")
+        found = judged(check, metrics, at_delay=10.0)
+        assert found.word == "cannot be told" and found.sentence
+
+
+def test_runs_of_seeds_that_only_one_algorithm_has_are_not_compared():
+    metrics = swept({"dspodfl": [0.6] * 3, "dgd": [0.5] * 3}, seeds=3)
+    lucky = (metrics["algorithm"] == "dgd") & (metrics["seed"] == 2)
+    metrics = pd.concat([metrics[~lucky], metrics[lucky].assign(seed=7, accuracy=1.0)])
+    found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
+    assert found.word == "holds" and "in 2 of 2 seeds" in found.sentence
 
 
 def test_best_may_be_among_some():
@@ -132,10 +209,16 @@ def test_best_may_be_among_some():
 
 
 @pytest.mark.parametrize(("kind", "word"), [("rises", "holds"), ("falls", "does not hold")])
-def test_trends_are_rank_correlations(kind, word):
+def test_trends_are_changes_along_a_line_seed_by_seed(kind, word):
     metrics = swept({"dspodfl": [0.1, 0.2, 0.3, 0.5, 0.4], "dgd": [0.1, 0.2, 0.3, 0.4, 0.5]})
     found = judged(Check(kind=kind), metrics, at_delay=10.0)
-    assert found.word == word and "DGD +1.00" in found.sentence and "DSpodFL +0.90" in found.sentence
+    assert found.word == word and "DGD +0.400 ± 0.000" in found.sentence and "DSpodFL +0.360 ± 0.000" in found.sentence
+
+
+def test_a_trend_that_the_noise_of_the_seeds_covers_cannot_be_told():
+    metrics = swept({"dspodfl": [0.5, 0.51, 0.52]}, seeds=4, noise=0.1)
+    found = judged(Check(kind="rises"), metrics, at_delay=10.0)
+    assert found.word == "cannot be told" and "undecided for 1" in found.sentence
 
 
 def test_a_trend_needs_three_points():
@@ -146,7 +229,7 @@ def test_a_trend_needs_three_points():
 def test_a_gap_is_that_to_the_best_other(direction, word):
     metrics = swept({"dspodfl": [0.9] * 5, "dgd": [0.1, 0.2, 0.3, 0.4, 0.5], "rg": [0.2, 0.3, 0.4, 0.5, 0.6]})
     found = judged(Check(kind="gap", algorithm="dspodfl", direction=direction), metrics, at_delay=10.0)
-    assert found.word == word and "+0.700 to +0.300" in found.sentence
+    assert found.word == word and "+0.700 to +0.300" in found.sentence and "−0.400 ± 0.000" in found.sentence
 
 
 @pytest.mark.parametrize(("at", "word"), [([2, 3], "holds"), ([2, 5], "holds in part"), ([5], "does not hold")])
@@ -155,6 +238,11 @@ def test_tuned_is_against_the_best_of_the_others_at_their_best(at, word):
     found = judged(Check(kind="tuned", algorithm="dspodfl", at=at), metrics, at_delay=10.0)
     assert found.word == word
     assert "DGD, has 0.700 at its own best, 4" in found.sentence
+
+
+def test_a_range_whose_interval_spans_what_is_allowed_cannot_be_told():
+    metrics = swept({"dspodfl": [0.5, 0.55]}, seeds=3, noise=0.05)
+    assert judged(Check(kind="flat", algorithm="dspodfl", within=0.05), metrics, at_delay=10.0).word == "cannot be told"
 
 
 @pytest.mark.parametrize(("last", "word"), [(0.52, "holds"), (0.58, "holds in part"), (0.9, "does not hold")])
@@ -168,7 +256,7 @@ def test_ahead_compares_curves_over_the_delays_that_all_cover():
     worse = [rows("dgd", s, [0.1, 0.2, 0.3, 0.4, 0.99]) for s in (0, 1)]
     metrics = pd.DataFrame([line for run in (*better, *worse) for line in run])
     found = judged(Check(kind="ahead", algorithm="dspodfl"), metrics, kind="curves", over=())
-    assert found.word == "holds" and "100%" in found.sentence
+    assert found.word == "holds" and "100%" in found.sentence and "above it in 2 of 2 seeds" in found.sentence
     found = judged(Check(kind="ahead", algorithm="dgd"), metrics, kind="curves", over=())
     assert found.word == "does not hold"
 
@@ -176,7 +264,7 @@ def test_ahead_compares_curves_over_the_delays_that_all_cover():
 def test_printed_accuracies_are_met_within_a_fortieth_or_one_deviation():
     metrics = pd.DataFrame([*rows("dgd", 0, [0.1, 0.7]), *rows("dgd", 1, [0.1, 0.9]), *rows("rg", 0, [0.1, 0.8])])
     printed = [
-        Printed(algorithm="dgd", iteration=1, accuracy=0.71),  # 0.8 ± 0.1
+        Printed(algorithm="dgd", iteration=1, accuracy=0.68),  # 0.8 ± 0.141, ddof 1
         Printed(algorithm="rg", iteration=1, accuracy=0.78),  # 0.8, no spread
     ]
     how = {"kind": "accuracy_table", "over": (), "iterations": [1]}
@@ -185,7 +273,7 @@ def test_printed_accuracies_are_met_within_a_fortieth_or_one_deviation():
         Check(kind="within"), metrics, printed=[*printed[:1], printed[1].model_copy(update={"accuracy": 0.7})], **how
     )
     assert found.word == "holds in part"
-    assert "1 of 2" in found.sentence and "; not RG at 1: 0.800 ± 0.000 against 0.70." in found.sentence
+    assert "1 of 2" in found.sentence and "; not RG at 1: 0.800 against 0.70." in found.sentence
     met = judged(Check(kind="within"), metrics, printed=printed, **how)
     assert "2 of 2" in met.sentence and "; the furthest is RG at 1" in met.sentence
 
@@ -199,36 +287,59 @@ def test_printed_numbers_stand_beside_ours():
     assert pd.isna(table["printed_accuracy"].iloc[0]) and table["printed_accuracy"].iloc[1] == 0.6
 
 
-def test_sooner_compares_median_delays_to_targets():
-    metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.9], delay=1.0), *rows("dgd", 0, [0, 0.9], delay=5.0)])
+def timed(algorithm, last, delays):
+    """A run a seed that gets to its last accuracy after one iteration of the delay given."""
+    return [line for seed, delay in enumerate(delays) for line in rows(algorithm, seed, [0, last], delay=delay)]
+
+
+def test_ahead_is_not_spoiled_by_one_run_that_ended_early():
+    better = [rows("dspodfl", s, [0.1, 0.5, 0.8, 0.9]) for s in (0, 1, 2)]
+    worse = [rows("dgd", s, [0.1, 0.2, 0.3, 0.4]) for s in (0, 1)] + [rows("dgd", 2, [0.1, 0.2])]
+    metrics = pd.DataFrame([line for run in (*better, *worse) for line in run])
+    found = judged(Check(kind="ahead", algorithm="dspodfl"), metrics, kind="curves", over=())
+    assert found.word == "holds" and "raw delays 1 to 3 " in found.sentence
+
+
+def test_sooner_compares_delays_to_targets_seed_by_seed():
+    metrics = pd.DataFrame([*timed("dspodfl", 0.9, [1.0, 1.1, 0.9]), *timed("dgd", 0.9, [5.0, 5.2, 5.1])])
     how = {"kind": "delay_table", "over": (), "targets": [0.5, 0.95]}
     assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).word == "holds"
-    assert judged(Check(kind="sooner", algorithm="dgd"), metrics, **how).word == "does not hold"
+    found = judged(Check(kind="sooner", algorithm="dgd"), metrics, **how)
+    assert found.word == "does not hold" and "more in 1 (DSpodFL at 0.5)" in found.sentence
+
+
+def test_sooner_is_not_decided_by_one_seed_or_by_seeds_that_disagree():
+    how = {"kind": "delay_table", "over": (), "targets": [0.5]}
+    for ours, theirs in (([1.0], [5.0]), ([1.0, 9.0, 2.0], [5.0, 3.0, 4.0])):
+        metrics = pd.DataFrame([*timed("dspodfl", 0.9, ours), *timed("dgd", 0.9, theirs)])
+        found = judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how)
+        assert found.word == "cannot be told" and "the seeds do not decide DGD at 0.5" in found.sentence
 
 
 @pytest.mark.parametrize(("delay", "word"), [(1.0, "cannot be told"), (9.0, "does not hold")])
 def test_runs_that_end_early_are_not_later_than_what_they_were_not_waited_for(delay, word):
     """DGD gets to 0.5 at delay 5; DSpodFL has not when its runs end, before that or after it."""
-    metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.4], delay=delay), *rows("dgd", 0, [0, 0.9], delay=5.0)])
+    metrics = pd.DataFrame([*timed("dspodfl", 0.4, [delay] * 3), *timed("dgd", 0.9, [5.0, 5.1, 5.2])])
     how = {"kind": "delay_table", "over": (), "targets": [0.5]}
     assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).word == word
 
 
-def test_comparisons_that_are_not_decided_are_named_and_keep_a_claim_from_holding_in_full():
-    metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.6], delay=1.0), *rows("dgd", 0, [0, 0.9], delay=5.0)])
+def test_comparisons_that_are_not_decided_are_named_and_lower_nothing():
+    metrics = pd.DataFrame([*timed("dspodfl", 0.6, [1.0, 1.1, 1.2]), *timed("dgd", 0.9, [5.0, 5.1, 5.2])])
     how = {"kind": "delay_table", "over": (), "targets": [0.5, 0.8]}
     found = judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how)
-    assert found.word == "holds in part"
-    assert found.sentence.endswith(
-        "in 1 of 1 comparisons with the others at the targets; runs end too early for one with DGD at 0.8."
-    )
+    assert found.word == "holds"
+    assert "in 1 of 2 comparisons" in found.sentence
+    assert "; runs end too early for DGD at 0.8 (0 to 0)" in found.sentence
 
 
 def test_the_ratio_tells_which_link_draw_was_printed():
     metrics = pd.DataFrame(
         [
-            *rows("dspodfl", 0, [0, 0.9], share=0.5, point={"rates.link_draw": "symmetric"}),
-            *rows("dspodfl", 0, [0, 0.9], share=0.4, point={"rates.link_draw": "two_sided"}),
+            line
+            for seed in (0, 1, 2)
+            for draw, share in (("symmetric", 0.5), ("two_sided", 0.4))
+            for line in rows("dspodfl", seed, [0, 0.9], share=share, point={"rates.link_draw": draw})
         ]
     )
     printed = [Printed(algorithm="dspodfl", target=0.5, processing=100.0, transmission=150.0)]
@@ -245,7 +356,8 @@ def test_several_verdicts_make_one():
 
     assert said("holds", "holds") == "holds"
     assert said("holds", "does not hold") == "holds in part"
-    assert said("holds", "cannot be told") == "holds in part"
+    assert said("holds", "cannot be told") == "holds"  # what cannot be decided does not lower a headline
+    assert said("holds in part", "cannot be told") == "holds in part"
     assert said("does not hold", "cannot be told") == "does not hold"
     assert said() == said("cannot be told") == "cannot be told"
 
@@ -303,6 +415,90 @@ def test_what_varies_least_is_steadier_than_the_others():
     metrics = swept({"dspodfl": [0.5, 0.6, 0.5], "dgd": [0.5, 0.9, 0.5], "rg": [0.5, 0.55, 0.5]})
     found = judged(Check(kind="steadier", algorithm="dspodfl"), metrics, at_delay=10.0)
     assert found.word == "holds in part"
-    assert "varies by 0.100 over x, less than 1 of 2 others: RG by 0.050, DGD by 0.400." in found.sentence
+    assert "varies by 0.100 over x, less than 1 of 2 others: RG by 0.050 (difference −0.050" in found.sentence
     assert judged(Check(kind="steadier", algorithm="rg"), metrics, at_delay=10.0).word == "holds"
     assert judged(Check(kind="steadier", algorithm="dgd"), metrics, at_delay=10.0).word == "does not hold"
+
+
+# --- tables of grids ------------------------------------------------------------------------------------------
+
+
+def grid_outcome(metrics, kind="sweep", config="", **how):
+    made = experiment(kind=kind, over=() if kind != "sweep" else ("x",), **how)
+    return Outcome(made.name, made.title, kind, made.axes, metrics, read(made, metrics), {}, config=config)
+
+
+def test_a_table_of_a_sweep_says_what_its_numbers_are():
+    metrics = swept({"dspodfl": [0.6, 0.7], "dgd": [0.4, 0.5]}, seeds=3)
+    found = outcome_table(grid_outcome(metrics, at_delay=10.0))
+    assert found.caption == "Accuracy: mean ± std over 3 seeds, where the raw total delay first reaches 10."
+    assert [row.cells for row in found.rows] == [
+        ("1", "0.600 ± 0.000", "0.400 ± 0.000"), ("2", "0.700 ± 0.000", "0.500 ± 0.000"),
+    ]  # fmt: skip
+    end = outcome_table(grid_outcome(metrics))
+    assert end.caption == "Accuracy: mean ± std over 3 seeds, after 2 iterations."
+
+
+def test_a_table_says_what_n_of_m_means_only_where_it_has_one():
+    metrics = swept({"dspodfl": [0.6, 0.7], "dgd": [0.4, 0.5]}, seeds=3)
+    slow = (metrics["algorithm"] == "dgd") & (metrics["x"] == 2) & (metrics["seed"] == 0)
+    metrics.loc[slow, "delay_total"] /= 100
+    found = outcome_table(grid_outcome(metrics, at_delay=10.0))
+    assert found.rows[1].cells[2] == "0.500 ± 0.000 2/3"
+    assert found.caption.endswith("n/m: n of m seeds got there without diverging, and the mean is over those.")
+
+
+def test_a_table_counts_the_runs_that_diverged():
+    metrics = swept({"dspodfl": [0.6, 0.7]}, seeds=3)
+    metrics.loc[(metrics["x"] == 2) & (metrics["seed"] == 0) & (metrics["iteration"] > 0), "diverged"] = True
+    found = outcome_table(grid_outcome(metrics, at_delay=10.0))
+    assert found.rows[1].cells[1] == "0.700 ± 0.000 2/3" and found.notes == ("diverged: DSpodFL 1/3 at x = 2",)
+
+
+def test_a_table_of_delays_says_what_its_numbers_are():
+    metrics = pd.DataFrame([*timed("dspodfl", 0.4, [9.0, 9.0]), *timed("dgd", 0.9, [5.0, 5.0])])
+    found = outcome_table(grid_outcome(metrics, "delay_table", targets=[0.5]))
+    assert found.rows[0].cells == ("0.5", "> 9 0/2", "5")
+    assert found.caption == (
+        "Raw total delay until the target accuracy is first reached: median over 2 seeds. n/m: n of m seeds reached "
+        "it, the others count as infinitely late (>: at least)."
+    )
+
+
+def test_a_table_of_printed_accuracies_says_what_is_in_brackets():
+    metrics = pd.DataFrame([*rows("dgd", 0, [0.1, 0.7]), *rows("dgd", 1, [0.1, 0.9])])
+    printed = [Printed(algorithm="dgd", iteration=1, accuracy=0.75)]
+    found = outcome_table(grid_outcome(metrics, "accuracy_table", iterations=[1], printed=printed))
+    assert found.rows[0].cells == ("1", "0.800 ± 0.141\n(paper 0.75: +0.050)")
+    assert found.caption.endswith("after numbers of iterations. in brackets: the paper's number, and ours less that.")
+
+
+def test_a_sweep_can_be_read_at_another_cost():
+    metrics = swept({"dspodfl": [0.6, 0.7]}).assign(bytes=lambda t: 100 * t["iteration"])
+    outcome = grid_outcome(metrics, at_delay=10.0)
+    assert [row.cells[1] for row in outcome_table(outcome, Cost("delay", 5.0)).rows] == [
+        "0.300 ± 0.000",
+        "0.350 ± 0.000",
+    ]
+    sent = outcome_table(outcome, Cost("bytes", 100.0))
+    assert [row.cells[1] for row in sent.rows] == ["0.300 ± 0.000", "0.350 ± 0.000"]
+    assert "where the number of bytes sent first reaches 100 B" in sent.caption
+    assert at_cost(metrics, ["x"], Cost("bytes", 900.0))["reached"].tolist() == [0, 0]
+
+
+def test_a_table_of_the_paper_is_not_read_at_another_cost():
+    metrics = pd.DataFrame(timed("dgd", 0.9, [5.0, 5.0]))
+    with pytest.raises(InputError, match="--at"):
+        outcome_table(grid_outcome(metrics, "delay_table", targets=[0.5]), Cost("delay", 5.0))
+
+
+def test_curves_are_compared_at_their_budget():
+    metrics = pd.DataFrame([*timed("dspodfl", 0.9, [9.0, 9.5]), *timed("dgd", 0.4, [9.0, 9.1])])
+    found = outcome_table(grid_outcome(metrics, "curves", config="[train]\nuntil = { delay = 9.0 }\n"))
+    assert found.sentence == "At delay 9 DSpodFL is ahead of DGD by 0.500 ± 0.000; it wins in 2 of 2 seeds."
+
+
+def test_a_sweep_of_a_regression_shows_its_error():
+    metrics = swept({"dspodfl": [0.6, 0.7]}).assign(accuracy=np.nan, optimality_error=0.25, loss=0.5)
+    found = outcome_table(grid_outcome(metrics, at_delay=10.0))
+    assert found.rows[0].cells[1] == "0.250 ± 0.000" and found.caption.startswith("‖θ̄ − θ*‖²: mean ± std")

@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspodfl import formatting
+from dspodfl.budget import COLUMNS, Budget, Kind
 from dspodfl.errors import InputError, nearest
 
-COLUMNS = {
-    "delay": "delay_total",
-    "normalized_delay": "delay_total_normalized",
-    "bytes": "bytes",
-    "iterations": "iteration",
-}
-"""Kind of cost -> the column of the metrics that it is read in."""
 _MEANING = {
     "delay": "raw total delay",
     "normalized_delay": "normalized total delay",
@@ -26,20 +20,12 @@ _MEANING = {
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Budget):
     """A value of a kind of cost; a run is read at its first row whose cost is at least that.
 
     >>> Cost("delay", 10000.0).text, Cost("delay", 10000.0).column
     ('delay 10,000', 'delay_total')
     """
-
-    kind: str
-    value: float
-
-    @property
-    def column(self) -> str:
-        """The column of the metrics."""
-        return COLUMNS[self.kind]
 
     @property
     def name(self) -> str:
@@ -73,7 +59,8 @@ def from_record(record: object) -> Cost | None:
         kind, value = record.get("kind"), record.get("value")
     else:
         kind, value = getattr(record, "kind", None), getattr(record, "value", None)
-    return Cost(kind, float(value)) if kind in COLUMNS and formatting.is_number(value) else None
+    known: Kind | None = next((name for name in COLUMNS if name == kind), None)
+    return Cost(known, float(value)) if known is not None and formatting.is_number(value) else None
 
 
 def from_config(config: Mapping[str, Any]) -> Cost | None:
@@ -105,10 +92,10 @@ def parse(text: str, field: str = "--at") -> Cost:
     Cost(kind='iterations', value=2000.0)
     """
     name, sign, number = (part.strip() for part in text.partition("="))
-    kind = "iterations" if name == "iteration" else name
+    kind: Kind | None = next((kind for kind in COLUMNS if name in (kind, kind.removesuffix("s"))), None)
     known = ("delay", "normalized_delay", "bytes", "iteration")
-    if not sign or kind not in COLUMNS:
-        hint = nearest(name, known) if name and kind not in COLUMNS else ""
+    if not sign or kind is None:
+        hint = nearest(name, known) if name and kind is None else ""
         raise InputError(field, text, f"KIND=VALUE with a kind of {', '.join(known)}, as in delay=5000{hint}")
     try:
         value = float(number)

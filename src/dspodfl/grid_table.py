@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from dspodfl import comparison, formatting, readings
-from dspodfl.costs import COLUMNS, Cost
+from dspodfl.budget import COLUMNS
+from dspodfl.costs import Cost
 from dspodfl.errors import InputError
 from dspodfl.outcome import Outcome
 from dspodfl.plots import NAMES

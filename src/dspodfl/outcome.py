@@ -16,10 +16,11 @@ from dspodfl import readings, verdict
 from dspodfl.config import dumps
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError
+from dspodfl.evidence import Evidence
 from dspodfl.experiment import Experiment, named
 from dspodfl.grid import Cell
 from dspodfl.results import parquet, write
-from dspodfl.verdict import Evidence, Verdict
+from dspodfl.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +85,7 @@ class Outcome:
         """The figure, in the house style."""
         from dspodfl import median_run, plots
 
-        budget = plots.budget_of(tomllib.loads(self.config)) if self.config else None
+        budget = from_config(tomllib.loads(self.config)) if self.config else None
         if self.kind == "curves":
             return plots.accuracy_vs_delay(self.metrics, self.title, budget)
         if self.kind == "delay_table":

@@ -85,7 +85,7 @@ def compare(ours: Mapping[K, float], theirs: Mapping[K, float], *, lower_is_bett
 def _less(a: float, b: float) -> float:
     """Return a − b, and 0 where that is rounding alone."""
     gap = a - b
-    return 0.0 if abs(gap) <= _SAME * max(abs(a), abs(b)) else gap
+    return 0.0 if np.isfinite(gap) and abs(gap) <= _SAME * max(abs(a), abs(b)) else gap
 
 
 def deviation(values: np.ndarray) -> float | None:

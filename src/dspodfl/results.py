@@ -21,6 +21,7 @@ import safetensors.torch
 from torch import Tensor
 
 from dspodfl import journal
+from dspodfl.costs import from_config
 from dspodfl.errors import DataError, InputError
 from dspodfl.journal import JOURNAL
 from dspodfl.judging import COLUMNS, Row
@@ -89,7 +90,7 @@ class Result:
         """Accuracy against delay, mean and 1-sigma band over seeds; a matplotlib figure."""
         from dspodfl import plots
 
-        return plots.accuracy_vs_delay(self.metrics, self.title, plots.budget_of(self.config))
+        return plots.accuracy_vs_delay(self.metrics, self.title, from_config(self.config))
 
     def plot_network(self) -> Figure:
         """The graph of the first seed, with its rates; a matplotlib figure."""

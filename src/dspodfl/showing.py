@@ -61,7 +61,9 @@ def show_folder(folder: Path, at: Cost | None = None) -> None:
 
 def _kind(folder: Path) -> str | None:
     """What a folder holds, as far as the names of its files tell."""
-    for kind, names in (("result", (_RESULT,)), ("run", (_SUMMARY, JOURNAL)), ("grid", (_GRID,))):
+    # a run that has lost its summary still has its metrics, and is said to be damaged
+    runs = (_SUMMARY, JOURNAL, "setting.npz")
+    for kind, names in (("result", (_RESULT,)), ("run", runs), ("grid", (_GRID,))):
         if any((folder / name).is_file() for name in names):
             return kind
     return None

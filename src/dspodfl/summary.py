@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dspodfl.costs import COLUMNS
+from dspodfl.budget import Budget
 from dspodfl.paired import deviation
 
 DELAYS = ("delay_processing", "delay_transmission", "delay_total", "delay_total_normalized")
-
-
-class Budget(Protocol):
-    """What a run may spend: a kind of cost and a value of it."""
-
-    @property
-    def kind(self) -> str:
-        """A key of `dspodfl.costs.COLUMNS`."""
-        ...
-
-    @property
-    def value(self) -> float:
-        """The cost at which a run ends."""
-        ...
 
 
 def summarize(
@@ -81,9 +67,9 @@ def whole_run(run: pd.DataFrame, budget: Budget | None) -> pd.DataFrame:
         budget: What the run may spend.
     """
     run = run.sort_values("iteration")
-    if budget is None:
+    if budget is None or budget.kind == "iterations":
         return run
-    over = (run[COLUMNS[budget.kind]] >= budget.value) | run["diverged"].astype(bool)
+    over = (run[budget.column] >= budget.value) | run["diverged"].astype(bool)
     return run.iloc[: int(over.to_numpy().argmax()) + 1] if over.any() else run
 
 
@@ -93,7 +79,7 @@ def ended_by(
     """Say why a run ended at a row: ``diverged``, ``budget`` or ``cap``; None where it goes on after it."""
     if bool(row["diverged"]):
         return "diverged"
-    if budget is not None and float(row[COLUMNS[budget.kind]]) >= budget.value:
+    if budget is not None and budget.reached(row.to_dict()):
         return "budget"
     cap = None if caps is None else caps.get((str(row["algorithm"]), int(row["seed"])))
     return None if cap is not None and int(row["iteration"]) < cap else "cap"

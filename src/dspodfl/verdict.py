@@ -8,14 +8,27 @@ neither for a claim nor against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from dspodfl import formatting, paired, readings
-from dspodfl.costs import COLUMNS, Cost
+from dspodfl import formatting, paired
+from dspodfl.costs import Cost
+from dspodfl.evidence import (
+    Evidence,
+    Frame,
+    along_delays,
+    at_points,
+    best_other,
+    margin_over_best,
+    mean_over_points,
+    other_algorithms,
+    pair,
+    read_at,
+    side_at,
+)
 from dspodfl.experiment import Check, Experiment
 from dspodfl.paired import Difference, Reached, Side
 from dspodfl.plots import NAMES
@@ -30,8 +43,6 @@ _FEW = 3
 """Numbers that are not met are all named up to this many."""
 CLOSE = 0.025
 """How far an accuracy may be from a printed one, or one standard deviation."""
-_GRID = 100
-"""Delays at which curves are compared."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +52,6 @@ class Verdict:
     word: Word
     sentence: str
     check: str
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a check uses: all rows, and the aggregates read from them."""
-
-    metrics: pd.DataFrame
-    reading: pd.DataFrame
-    axes: Sequence[str]
-    experiment: Experiment
-    others: Mapping[str, Evidence] = field(default_factory=dict)
-    """Of experiments that this one is compared with, by name."""
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -81,10 +80,7 @@ def beside(reading: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     return reading.merge(printed.rename(columns=lambda c: c if c in keys else f"printed_{c}"), how="left", on=keys)
 
 
-# --- values, seed by seed -------------------------------------------------------------------------------------
-
-Frame = pd.DataFrame
-"""The values at one point: seeds by algorithms, NaN where a run did not get there or diverged."""
+# --- words ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -116,124 +112,9 @@ def _unknown(check: Check, why: str) -> Verdict:
     return Verdict("cannot be told", f"{why[0].upper()}{why[1:]}.", check.kind)
 
 
-def _frames(check: Check, evidence: Evidence) -> dict[Any, Frame]:
-    """Return point -> values there, in the order of the grid."""
-    axes = list(evidence.axes)
-    normalized = check.axis == "normalized"
-    table = readings.values(evidence.metrics, axes, _read_at(evidence), normalized=normalized)
-    groups = table.groupby(axes[0] if len(axes) == 1 else axes, sort=False) if axes else [((), table)]
-    return {point: rows.pivot(index="seed", columns="algorithm", values="value") for point, rows in groups}
-
-
-def _read_at(evidence: Evidence) -> Cost | dict[readings.Point, Cost | None] | None:
-    """Where the reading was made: at a delay, at the budget of each point, or at the end of the runs."""
-    reading = evidence.reading
-    if "delay" in reading:
-        return Cost("delay", float(reading["delay"].iloc[0]))
-    if "budget" in reading:
-        return {
-            tuple(row[axis] for axis in evidence.axes): (
-                Cost(row["budget"], float(row["budget_value"])) if row["budget"] in COLUMNS else None
-            )
-            for _, row in reading.iterrows()
-        }
-    return None
-
-
-def _curves(evidence: Evidence, x: str) -> dict[float, Frame]:
-    """Return delay -> values there, at delays (equally spaced on a logarithmic scale) that all algorithms cover.
-
-    Rows of a frame are seeds (at each point, if there are several). An algorithm covers a delay where at least half of
-    its runs got to it; a run that ended before has no value there.
-    """
-    runs: dict[str, dict[Any, pd.DataFrame]] = {}
-    for (algorithm, *key), rows in evidence.metrics.groupby(["algorithm", *evidence.axes, "seed"], sort=False):
-        sound = rows[~rows["diverged"].astype(bool) & rows["accuracy"].notna()].sort_values([x, "iteration"])
-        runs.setdefault(str(algorithm), {})["/".join(map(str, key))] = sound
-    measured = {a: some for a, some in runs.items() if any(len(run) for run in some.values())}
-    if not measured:
-        return {}
-    start = max(min((_first_positive(run[x]) for run in some.values()), default=np.inf) for some in measured.values())
-    end = min(_covered([run[x] for run in some.values()]) for some in measured.values())
-    if not start < end:
-        return {}
-    grid = np.geomspace(start, end, _GRID)
-    grid[-1] = end
-    lines = {
-        algorithm: {key: _line(run, x, grid) for key, run in some.items() if len(run)}
-        for algorithm, some in measured.items()
-    }
-    return {
-        float(at): pd.DataFrame(
-            {a: pd.Series({key: line[n] for key, line in some.items()}) for a, some in lines.items()}
-        )
-        for n, at in enumerate(grid)
-    }
-
-
-def _first_positive(values: pd.Series[Any]) -> float:
-    positive = values[values > 0]
-    return float(positive.iloc[0]) if len(positive) else np.inf
-
-
-def _covered(runs: Sequence[pd.Series[Any]]) -> float:
-    """The largest value that at least half of the runs got to."""
-    ends = sorted((float(run.iloc[-1]) if len(run) else 0.0 for run in runs), reverse=True)
-    return ends[(len(ends) + 1) // 2 - 1]
-
-
-def _line(run: pd.DataFrame, x: str, grid: np.ndarray) -> np.ndarray:
-    known, values = run[x].to_numpy(float), run["accuracy"].to_numpy(float)
-    return np.interp(grid, known, values, left=np.nan, right=np.nan)
-
-
-def _compared(frame: Frame, ours: str, theirs: str) -> Difference:
-    return paired.compare(frame[ours].to_dict(), frame[theirs].to_dict())
-
-
-def _others(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> list[str]:
-    """The other algorithms that have a value at a point."""
-    known = [a for a in frame.columns if a != algorithm and (not among or a in among) and frame[a].notna().any()]
-    return [str(a) for a in known]
-
-
-def _rival(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> str | None:
-    """The best of the others, by its mean over seeds."""
-    others = _others(frame, algorithm, among)
-    return max(others, key=lambda other: _mean(frame[other])) if others else None
-
-
-def _mean(line: Any) -> float:
-    return float(line.mean())
-
-
-def _side(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> Side:
-    """Ahead of all others, behind one of them at least, or not decided."""
-    if algorithm not in frame or not _others(frame, algorithm, among):
-        return "undecided"
-    sides = {_compared(frame, algorithm, other).side for other in _others(frame, algorithm, among)}
-    return "behind" if "behind" in sides else "ahead" if sides == {"ahead"} else "undecided"
-
-
 def _tally(sides: Mapping[str, Side]) -> _Tally:
     lost, undecided = ([key for key, side in sides.items() if side == word] for word in ("behind", "undecided"))
     return _Tally(len(sides) - len(lost) - len(undecided), lost, undecided)
-
-
-def _margin(frame: Frame, algorithm: str, among: Sequence[str] = ()) -> pd.Series[Any] | None:
-    """Seed -> by how much an algorithm is above the best of the others; None where there is nothing to compare."""
-    rival = _rival(frame, algorithm, among)
-    if rival is None or algorithm not in frame or not frame[algorithm].notna().any():
-        return None
-    return frame[algorithm] - frame[rival]
-
-
-def _average(lines: Sequence[pd.Series[Any] | None]) -> Difference:
-    """The mean over points of something that is known seed by seed, with its interval over seeds."""
-    known = [line for line in lines if line is not None]
-    if not known:
-        return paired.difference([])
-    return paired.difference(pd.concat(known, axis=1).mean(axis=1).to_list())
 
 
 def _amount(found: Difference) -> str:
@@ -267,12 +148,12 @@ def _sides_in_words(tally: _Tally, axes: Sequence[str]) -> str:
 def _best(check: Check, evidence: Evidence) -> Verdict:
     """Whether an algorithm is ahead of every other at the points of a sweep."""
     algorithm, among = str(check.algorithm), check.among
-    frames = _frames(check, evidence)
-    margins = {point: _margin(frame, algorithm, among) for point, frame in frames.items()}
+    frames = at_points(check, evidence)
+    margins = {point: margin_over_best(frame, algorithm, among) for point, frame in frames.items()}
     if all(margin is None for margin in margins.values()):
         return _unknown(check, f"{_name(algorithm)} and another algorithm must have been read")
-    tally = _tally({_point(point): _side(frame, algorithm, among) for point, frame in frames.items()})
-    mean = _average(list(margins.values()))
+    tally = _tally({_point(point): side_at(frame, algorithm, among) for point, frame in frames.items()})
+    mean = mean_over_points(list(margins.values()))
     sentence = (
         f"{_name(algorithm)} is best {_where(check, evidence)} at {_sides_in_words(tally, evidence.axes)}; "
         f"on average it is {_amount(mean)} above the best other, and above it {_wins(mean)}."
@@ -283,7 +164,7 @@ def _best(check: Check, evidence: Evidence) -> Verdict:
 def _where(check: Check, evidence: Evidence) -> str:
     if check.axis == "normalized":
         return "at a normalized delay that all runs got to"
-    at = _read_at(evidence)
+    at = read_at(evidence)
     return f"at {at.text}" if isinstance(at, Cost) else "at the end"
 
 
@@ -291,17 +172,17 @@ def _ahead(check: Check, evidence: Evidence) -> Verdict:
     """Whether a curve is above all others, delay by delay."""
     normalized = check.axis == "normalized"
     algorithm, among = str(check.algorithm), check.among
-    curves = _curves(_among(evidence, among), "delay_total_normalized" if normalized else "delay_total")
-    known = [frame for frame in curves.values() if algorithm in frame and _others(frame, algorithm, among)]
+    curves = along_delays(_among(evidence, among), "delay_total_normalized" if normalized else "delay_total")
+    known = [frame for frame in curves.values() if algorithm in frame and other_algorithms(frame, algorithm, among)]
     if not known:
         measured = {str(a) for a in evidence.metrics["algorithm"]} & (set(among) or {*evidence.metrics["algorithm"]})
         if algorithm not in measured or len(measured) < 2:
             return _unknown(check, f"{_name(algorithm)} and another algorithm must have been measured")
         return _unknown(check, "the algorithms have no range of delay in common")
-    tally = _tally({str(at): _side(frame, algorithm, among) for at, frame in curves.items()})
+    tally = _tally({str(at): side_at(frame, algorithm, among) for at, frame in curves.items()})
     last = known[-1]
-    rival = str(_rival(last, algorithm, among))
-    end = _compared(last, algorithm, rival)
+    rival = str(best_other(last, algorithm, among))
+    end = pair(last, algorithm, rival)
     low, high = min(curves), max(curves)
     shares = {word: count / tally.total for word, count in (("behind", len(tally.lost)), ("open", len(tally.open)))}
     sentence = (
@@ -331,7 +212,7 @@ def _rise(lines: Sequence[pd.Series[Any]]) -> Difference:
 
 def _trend(check: Check, evidence: Evidence) -> Verdict:
     """Whether accuracy rises, or falls, along the points."""
-    frames = _frames(check, evidence)
+    frames = at_points(check, evidence)
     algorithms = dict.fromkeys(str(a) for frame in frames.values() for a in frame.columns)
     chosen = [check.algorithm] if check.algorithm else list(algorithms)
     found = {}
@@ -361,7 +242,7 @@ def _toward(rise: Difference, direction: str | None) -> Side:
 def _gap(check: Check, evidence: Evidence) -> Verdict:
     """Whether the margin over the best of the others grows, or shrinks, along the points."""
     algorithm = str(check.algorithm)
-    margins = [_margin(frame, algorithm) for frame in _frames(check, evidence).values()]
+    margins = [margin_over_best(frame, algorithm) for frame in at_points(check, evidence).values()]
     known = [margin for margin in margins if margin is not None and margin.notna().any()]
     if len(known) < 3:
         return _unknown(check, "at least three points with another algorithm are needed")
@@ -406,18 +287,18 @@ def _leads(check: Check, evidence: Evidence) -> dict[Any, tuple[pd.Series[Any], 
     """Point or delay -> how far an algorithm is ahead of the best other and of the mean of the others, by seed."""
     algorithm = str(check.algorithm)
     swept = evidence.experiment.kind == "sweep"
-    frames: Mapping[Any, Frame] = _frames(check, evidence) if swept else _curves(evidence, "delay_total")
+    frames: Mapping[Any, Frame] = at_points(check, evidence) if swept else along_delays(evidence, "delay_total")
     out = {}
     for point, frame in frames.items():
-        margin = _margin(frame, algorithm)
+        margin = margin_over_best(frame, algorithm)
         if margin is not None and margin.notna().any():
-            out[point] = (margin, frame[algorithm] - frame[_others(frame, algorithm)].mean(axis=1))
+            out[point] = (margin, frame[algorithm] - frame[other_algorithms(frame, algorithm)].mean(axis=1))
     return out
 
 
 def _range(check: Check, evidence: Evidence) -> dict[str, pd.Series[Any]]:
     """Algorithm -> seed -> how far its accuracy is, at the best point of its mean, above that at the worst."""
-    frames = [frame for frame in _frames(check, evidence).values() if len(frame.columns)]
+    frames = [frame for frame in at_points(check, evidence).values() if len(frame.columns)]
     out = {}
     for algorithm in dict.fromkeys(str(a) for frame in frames for a in frame.columns):
         lines = [f[algorithm] for f in frames if algorithm in f and f[algorithm].notna().any()]
@@ -447,10 +328,10 @@ def _steadier(check: Check, evidence: Evidence) -> Verdict:
 
 def _tuned(check: Check, evidence: Evidence) -> Verdict:
     """Whether an algorithm at some points is ahead of every other at its own best point."""
-    algorithm, frames = str(check.algorithm), _frames(check, evidence)
+    algorithm, frames = str(check.algorithm), at_points(check, evidence)
     best: dict[str, tuple[Any, pd.Series[Any]]] = {}
     for point, frame in frames.items():
-        for other in _others(frame, algorithm):
+        for other in other_algorithms(frame, algorithm):
             if other not in best or frame[other].mean() > best[other][1].mean():
                 best[other] = (point, frame[other])
     mine = {p: frames[p][algorithm] for p in check.at if p in frames and algorithm in frames[p]}
@@ -526,22 +407,24 @@ def _within(check: Check, evidence: Evidence) -> Verdict:
 
 def _sooner(check: Check, evidence: Evidence) -> Verdict:
     """Whether an algorithm reaches the targets sooner than the others; a run that ended before is censored there."""
-    ours = str(check.algorithm)
+    ours, axes = str(check.algorithm), list(evidence.axes)
     metrics = _symmetric(evidence.metrics)
-    runs: dict[str, dict[Any, pd.DataFrame]] = {}
-    for (algorithm, *key), rows in metrics.groupby(["algorithm", *evidence.axes, "seed"], sort=False):
-        runs.setdefault(str(algorithm), {})[tuple(key)] = rows.sort_values("iteration")
-    if ours not in runs:
+    if ours not in set(metrics["algorithm"]):
         return _unknown(check, f"{_name(ours)} was not measured")
+    targets = [float(target) for target in dict.fromkeys(evidence.reading["target"])]
+    points = [rows for _, rows in metrics.groupby(axes, sort=False)] if axes else [metrics]
     sides: dict[str, Side] = {}
     early: list[str] = []
     close: list[str] = []
-    for other in [a for a in runs if a != ours and (not check.than or a in check.than)]:
-        for target in dict.fromkeys(evidence.reading["target"]):
-            mine, theirs = ({key: _to_target(run, target) for key, run in runs[a].items()} for a in (ours, other))
+    for rows in points:
+        here = f", {_point(tuple(rows.iloc[0][axes]))}" if len(points) > 1 else ""
+        runs = {str(name): _runs(some) for name, some in rows.groupby("algorithm", sort=False)}
+        others = [a for a in runs if a != ours and (not check.than or a in check.than)]
+        for other, target in [(other, target) for other in others for target in targets if ours in runs]:
+            mine, theirs = ({seed: _to_target(run, target) for seed, run in runs[a].items()} for a in (ours, other))
             if not any(found.reached for found in (*mine.values(), *theirs.values())):
                 continue
-            found, where = paired.compare_costs(mine, theirs), f"{_name(other)} at {formatting.setting(target)}"
+            found, where = paired.compare_costs(mine, theirs), f"{_name(other)} at {formatting.setting(target)}{here}"
             sides[where] = found.side
             if found.side == "undecided":
                 (early if found.open else close).append(f"{where} ({found.wins} to {found.losses})")
@@ -557,6 +440,10 @@ def _sooner(check: Check, evidence: Evidence) -> Verdict:
     ]
     sentence = "".join(parts) + "."
     return Verdict(tally.word(), sentence, check.kind)
+
+
+def _runs(rows: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    return {seed: run.sort_values("iteration") for seed, run in rows.groupby("seed", sort=False)}
 
 
 def _to_target(run: pd.DataFrame, target: float) -> Reached:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from dspodfl.plots.graphs import network
 from dspodfl.plots.grids import accuracies, delays, sweep
-from dspodfl.plots.runs import accuracy_vs_delay, budget_of, curve
+from dspodfl.plots.runs import accuracy_vs_delay, curve
 from dspodfl.plots.style import COLOURS, LARGEST, NAMES, STYLE, axis_name, colour
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "accuracies",
     "accuracy_vs_delay",
     "axis_name",
-    "budget_of",
     "colour",
     "curve",
     "delays",

@@ -14,15 +14,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from dspodfl import formatting
+from dspodfl.budget import Budget
 from dspodfl.plots import style
-from dspodfl.plots.runs import Limit, budget_words
+from dspodfl.plots.runs import budget_words
 from dspodfl.plots.style import STYLE
 
 _TALLEST = 60.0
 """Inches: what is higher cannot be drawn."""
 
 
-def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Limit | None = None) -> Figure:
+def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Budget | None = None) -> Figure:
     """Draw accuracies against what is varied: means over seeds, with a band or bars of one standard deviation.
 
     Numbers are joined by lines, categories are not. A row of panels for each value of further axes. Left, accuracy
@@ -78,7 +79,7 @@ def _measure(table: pd.DataFrame) -> tuple[str, str, bool]:
     return "accuracy", "test accuracy,\nmean over clients", False
 
 
-def _where(table: pd.DataFrame, budget: Limit | None) -> str:
+def _where(table: pd.DataFrame, budget: Budget | None) -> str:
     """Where accuracies are read."""
     if "delay" in table and table["delay"].notna().any():
         return f"where the raw total delay first reaches {formatting.delay(float(table['delay'].dropna().iloc[0]))}"

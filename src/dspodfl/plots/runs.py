@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from dspodfl import formatting
+from dspodfl.budget import Budget
 from dspodfl.plots import style
 from dspodfl.plots.style import LARGEST, STYLE
 
@@ -33,45 +34,9 @@ COSTS = {
     "iteration": ("iterations", ""),
 }
 """What runs are drawn against: column -> its name, and what it means in few words."""
-_KINDS = {
-    "delay": "delay_total",
-    "normalized_delay": "delay_total_normalized",
-    "bytes": "bytes",
-    "iterations": "iteration",
-}
 
 
-class Limit(Protocol):
-    """A budget: the column it is read in, and its value."""
-
-    @property
-    def column(self) -> str: ...
-
-    @property
-    def value(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class _Until:
-    column: str
-    value: float
-
-
-def budget_of(config: Mapping[str, Any]) -> Limit | None:
-    """Return the budget that a resolved configuration names in ``train.until``.
-
-    >>> budget_of({"train": {"until": {"delay": 10000}}})
-    _Until(column='delay_total', value=10000.0)
-    """
-    train = config.get("train", {})
-    until = train.get("until")
-    if until is None and train.get("until_delay") is not None:  # its former name
-        until = {"delay": train["until_delay"]}
-    found = [(kind, value) for kind, value in (until or {}).items() if kind in _KINDS and value is not None]
-    return _Until(_KINDS[found[0][0]], float(found[0][1])) if found else None
-
-
-def budget_words(budget: Limit) -> str:
+def budget_words(budget: Budget) -> str:
     """Name a budget: ``total delay, raw: 10,000``."""
     text = formatting.size(budget.value) if budget.column == "bytes" else formatting.delay(budget.value)
     return f"{COSTS[budget.column][0]}: {text}"
@@ -150,7 +115,7 @@ class _Panel:
     cut: int = 0
 
 
-def accuracy_vs_delay(metrics: pd.DataFrame, title: str = "", budget: Limit | None = None) -> Figure:
+def accuracy_vs_delay(metrics: pd.DataFrame, title: str = "", budget: Budget | None = None) -> Figure:
     """Draw accuracy (in regression, the error) against raw and normalized total delay.
 
     With a budget its own panel spans it from 0 for every algorithm, and a run's last row, the first at or beyond the
@@ -198,7 +163,7 @@ def _quantity(metrics: pd.DataFrame) -> tuple[str, str, bool]:
     return "loss", "test loss, mean over clients", False
 
 
-def _grouped(algorithm: str, rows: pd.DataFrame, budget: Limit | None) -> _Runs:
+def _grouped(algorithm: str, rows: pd.DataFrame, budget: Budget | None) -> _Runs:
     runs = [_ended(run, budget) for _, run in rows.groupby("seed")]
     diverged = [run for run in runs if run["diverged"].any()]
     sound = [run for run in runs if not run["diverged"].any()]
@@ -216,7 +181,7 @@ def _grouped(algorithm: str, rows: pd.DataFrame, budget: Limit | None) -> _Runs:
     return _Runs(algorithm, averaged, apart, label, max(ends, default=0.0))
 
 
-def _ended(run: pd.DataFrame, budget: Limit | None) -> pd.DataFrame:
+def _ended(run: pd.DataFrame, budget: Budget | None) -> pd.DataFrame:
     """A run up to its last row: the first at or beyond the budget."""
     run = run.sort_values("iteration")
     if budget is None:
@@ -347,7 +312,9 @@ def _mark(axis: Axes, at: float, value: float, looks: Mapping[str, Any], marker:
     )
 
 
-def _notes(metrics: pd.DataFrame, groups: Sequence[_Runs], panels: Sequence[_Panel], budget: Limit | None) -> list[str]:
+def _notes(
+    metrics: pd.DataFrame, groups: Sequence[_Runs], panels: Sequence[_Panel], budget: Budget | None
+) -> list[str]:
     """What the figure shows, in sentences."""
     notes = [style.spread_words(int(metrics["seed"].nunique()))]
     if budget is not None:
