@@ -44,11 +44,11 @@ class Budget:
         """The column of the metrics that this budget is read in."""
         return COLUMNS[self.kind]
 
-    def cost(self, row: Mapping[str, Any]) -> float:
+    def cost(self, row: Mapping[Any, Any]) -> float:
         """Return what a run had spent at one row of its metrics."""
         return float(row[self.column])
 
-    def reached(self, row: Mapping[str, Any]) -> bool:
+    def reached(self, row: Mapping[Any, Any]) -> bool:
         """Return whether a run had spent its budget at one row of its metrics."""
         return self.cost(row) >= self.value
 
@@ -65,7 +65,7 @@ class Budget:
         return {"kind": self.kind, "value": self.value}
 
 
-def ended_by(budget: Budget, cap: int, row: Mapping[str, Any]) -> EndedBy | None:
+def ended_by(budget: Budget, cap: int, row: Mapping[Any, Any]) -> EndedBy | None:
     """Say why a run ended at a row of its metrics; None where it goes on after it.
 
     Args:
