@@ -54,6 +54,7 @@ class Findings:
         self.recorder = Recorder()
         self.last: Measurement | None = None
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
+        self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
         if start is not None:
             self._take_up(start, record)
@@ -79,7 +80,8 @@ class Findings:
         for row in self.known.rows:
             r = place[str(row["algorithm"]), int(str(row["seed"]))]
             reached[r] = max(reached.get(r, -1), int(str(row["iteration"])))
-        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached)
+        pending = [int(run) for run in self._start.about.get("pending", ())]
+        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached, pending)
 
     def advance(self, iteration: int, runs: int, seconds: float) -> None:
         """So many runs have come to an iteration here."""
@@ -91,11 +93,19 @@ class Findings:
         self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
         self.last, self.seconds = found, seconds
 
+    def stop_at(self, found: Measurement, seconds: float) -> None:
+        """Note that an evaluation was ended before its end: its runs are evaluated when the study is resumed."""
+        team = self._division.team
+        everyone = (team.gather(found.runs) or []) if self._division.kind == "runs" else [found.runs]
+        self._pending = sorted({run for runs in everyone for run in runs})
+        self.last, self.iteration, self.seconds = found, found.iteration, seconds
+
     def meet(self) -> list[Row]:
         """Put together what the ranks have measured since they last met; all call it. Gives the rows."""
         found, news, team = self.last, self._news, self._division.team
         self._news = Harvest()
-        if found and found.iteration == self._study.iterations and len(found.plan.left[0]) < len(self._study.runs):
+        ended = found is not None and found.iteration == self._study.iterations and self._pending is None
+        if found and ended and len(found.plan.left[0]) < len(self._study.runs):
             # The models of the next wave will take the place of these.
             news.finished = {r: found.models(r).cpu() for r in found.wave}
         if self._division.kind == "runs":
@@ -121,8 +131,8 @@ class Findings:
         """What it took, as it is put away."""
         return {"wall_seconds": self.seconds, "run_iterations": self.known.iterations}
 
-    def report(self) -> dict[str, Any]:
-        """What summary.json says of it."""
+    def report(self, running: float | None = None) -> dict[str, Any]:
+        """What summary.json says of it; ``running`` are the seconds of training and evaluation."""
         iterations, done = self._study.iterations, progress(self.known.rows, self.names)
         return {
             "iterations": iterations,
@@ -132,7 +142,8 @@ class Findings:
             "runs": len(self._study.runs),
             "parameters": self._study.model.parameters,
             "wall_seconds": self.seconds,
-            "run_iterations_per_second": (self.known.iterations + self._news.iterations) / max(self.seconds, 1e-9),
+            "run_iterations_per_second": (self.known.iterations + self._news.iterations)
+            / max(self.seconds if running is None else running, 1e-9),
         }
 
     def checkpoint(self, about: Mapping[str, Any]) -> Checkpoint:
@@ -140,15 +151,22 @@ class Findings:
         found = self.last
         if found is None:
             raise InputError("checkpoint", "nothing", "made after at least one evaluation")
-        ended = found.iteration == self._study.iterations
+        ended = found.iteration == self._study.iterations and self._pending is None
+        nothing = ended or (found.iteration == 0 and self._pending is not None)  # the wave begins again
         return Checkpoint(
             found.plan.finished() if ended else found.plan,
             0 if ended else found.iteration,
             typed(self.known.rows),
-            (lambda: ()) if ended else found.pieces,
+            (lambda: ()) if nothing else found.pieces,
             self.known.finished,
             {r: own.contiguous() for r, own in self.known.accuracies.items() if own is not None},
-            {"runs": self.names, "iterations": self._study.iterations, **self.effort, **about},
+            {
+                "runs": self.names,
+                "iterations": self._study.iterations,
+                "pending": self._pending or [],
+                **self.effort,
+                **about,
+            },
         )
 
     def models(self) -> dict[Key, dict[str, Tensor]]:

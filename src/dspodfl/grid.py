@@ -81,6 +81,9 @@ class Cell:
         content = self.config.model_dump(exclude=set(FREE))
         if content["train"]["until_delay"] is None:  # newer than cells that are finished
             del content["train"]["until_delay"]
+        for key in ("samples", "clients"):
+            if not content["eval"][key]:
+                del content["eval"][key]
         text = json.dumps([__version__, content], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -186,10 +186,13 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
                 if not simulation.measured or session.team.ranks > 1:
                     raise
                 too_large = error
+            if simulation.stopped and not session.team.share(simulation.measured):
+                raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
             doing = f"while writing {folder}; {how_to_resume(folder)}"
             result = simulation.result(models=session.models)
             if session.keeper:
-                session.keeper.finish(result, models=session.models)
+                with simulation.writing():
+                    session.keeper.finish(result, models=session.models)
             session.team.leave()
     except KeyboardInterrupt as error:
         raise _interrupted(error, doing) from None

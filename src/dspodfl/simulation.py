@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Schedule
 from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
+from dspodfl.timing import Stopwatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +77,19 @@ class Simulation:
         tick: Callable[[int], None] | None = None,
         on_plan: Callable[[Plan], None] | None = None,
         team: Team | None = None,
+        on_progress: Callable[[str, float], None] | None = None,
     ) -> None:
+        self.timing = Stopwatch()
+        """What the time went into."""
         config, self.team = config or Config(), team or Alone()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
         if schedules:
             config = _with_schedules(config, schedules)
         own = Own(model, _own_data(data), graph, schedules)
-        self.config, self.study, self.settings = agreed(self.team, lambda: build(config, own))
+        with self.timing.during("building"):
+            made = agreed(self.team, lambda: build(config, own, on_progress=on_progress))
+        self.config, self.study, self.settings = made
         self.precision = choose_precision(self.study.precision, self.device)[0]
         free = free_memory(self.device) // (self.team.near if self.device.type == "cpu" else 1)
         self.division = divide(self.config.scale.split, self.study.runs, self.team, free)
@@ -91,10 +97,10 @@ class Simulation:
         if self.division.kind == "clients":
             self._let_go()
         self.plan: Plan | None = None
-        self._tick, self._on_plan, self._record = tick, on_plan, record_events
+        self._tick, self._on_plan, self._record, self._on_progress = tick, on_plan, record_events, on_progress
         self._keeper: Keeper | None = None
         self._start: Checkpoint | None = None
-        self._stop: Callable[[], bool] = lambda: False
+        self._stop: Callable[[], bool] | None = None
         self.stopped = False
         """Whether the study was ended before its time."""
         self._findings = Findings(self.study, self.division)
@@ -128,6 +134,9 @@ class Simulation:
                 self._provenance | {"precision": self.precision, "ranks": self.team.ranks}
             )
             self._start = before.start
+            if self._start is not None:
+                about = self._start.about
+                self.timing.add(about.get("seconds", {"training": about["wall_seconds"]}))
         else:
             agreed(self.team, lambda: keeper.create(overwrite=overwrite) if keeper else None)
         table = self.config.checkpoint
@@ -143,16 +152,22 @@ class Simulation:
 
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
+        updates = self._iterate()
+        while True:
+            with self.timing.during("training"):  # what is done with an update is not the study's time
+                update = next(updates, None)
+            if update is None:
+                return
+            yield update
+
+    def _iterate(self) -> Iterator[Update]:
         findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
-        began, keeper, before = time.perf_counter() - findings.seconds, self._keeper, 0
+        keeper, before = self._keeper, 0
         if self._start is not None:
             self.plan, before = self._start.plan, len(self._start.plan.done) * self.study.iterations
 
-        def seconds() -> float:
-            return time.perf_counter() - began
-
         def tick(iteration: int, runs: int) -> None:
-            findings.advance(iteration, runs, seconds())
+            findings.advance(iteration, runs, findings.seconds)
             if self._tick:
                 self._tick(before + iteration)
 
@@ -163,53 +178,85 @@ class Simulation:
 
         def reach(iteration: int) -> int:
             assert keeper is not None
-            return iteration + 1 if self._stop() else keeper.reach(iteration)
+            return iteration + 1 if self._stop and self._stop() else keeper.reach(iteration)
 
         block = findings.recorder.add if self._record else Watch.block
         ahead = reach if keeper else None
         pace = Pace(self.team, self.study.every, self.study.iterations, ahead)
         alone = self.team.ranks == 1
-        watch = Watch(tick, block, planned, ahead if alone else pace.reach)
+        watch = Watch(tick, block, planned, ahead if alone else pace.reach, timing=self.timing)
+        stop = self._stop
+        if stop is not None:
+            # Ranks that have different runs can end an evaluation only where all of them are at it.
+            anywhere = self.division.kind != "runs"
+            watch.stop = lambda iteration: bool((anywhere or pace.met(iteration)) and stop())
+        if self._on_progress:
+            watch.batch = partial(self._on_progress, "evaluating")
         self._note(findings.known.rows)
         for found in measure(self.study, self.device, watch, findings.position(), self.division):
             last = findings.last
             if last is not None and last.wave != found.wave:
                 before += self.study.iterations if last.iteration == self.study.iterations else 0
-            findings.add(found, seconds())
+            if self._ended_within(found, pace):
+                findings.stop_at(found, self.timing.total)
+                self._note(findings.meet())
+                self.stopped = True
+                self.put_away()
+                return
+            findings.add(found, self.timing.total)
             if alone or pace.met(found.iteration):
                 self._note(findings.meet())
                 if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
                     self._save()
             if found.rows:
                 yield Update(found.iteration, self.study.iterations, found.rows, found, findings.names)
-            if (alone or pace.met(found.iteration)) and self.team.any(self._stop()):
+            if (alone or pace.met(found.iteration)) and self.team.any(bool(stop and stop())):
                 self.stopped = True
                 self.put_away()
                 return
+
+    def _ended_within(self, found: Measurement, pace: Pace) -> bool:
+        """Whether an evaluation was ended between its batches, here or on another rank."""
+        if self._stop is None or self.division.kind != "runs":  # where clients are split, all ranks have agreed
+            return found.stopped
+        return pace.met(found.iteration) and self.team.any(found.stopped)
 
     def _note(self, rows: Sequence[Row]) -> None:
         """Have the keeper write rows down, if there are any, and if there is one."""
         keeper = self._keeper
         if keeper is None or not rows:
             return
-        beside = {"interrupted_at": self._findings.iteration, **self._findings.effort}
-        if keeper.begun:
-            keeper.note(rows, **beside)
-        else:
-            header = {"study": self._about(), "config": self.config.model_dump(mode="json"), "options": keeper.options}
-            keeper.begin(self.result(models=False), header, rows, **beside)
+        with self.writing():
+            beside = {"interrupted_at": self._findings.iteration, **self._findings.effort, **self._times()}
+            if keeper.begun:
+                keeper.note(rows, **beside)
+            else:
+                config = self.config.model_dump(mode="json")
+                header = {"study": self._about(), "config": config, "options": keeper.options}
+                keeper.begin(self.result(models=False), header, rows, **beside)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Count the time of a block as that of writing."""
+        return self.timing.during("writing")
+
+    def _times(self) -> dict[str, Any]:
+        seconds = self.timing.seconds
+        return {"wall_seconds": sum(seconds.values()), "seconds": seconds}
 
     def put_away(self) -> None:
         """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do.
 
         All ranks call it, where they have met.
         """
-        if self.team.share(bool(self._keeper) and not self.complete):
+        if self.team.share(bool(self._keeper) and self.measured and not self.complete):
             self._save()
 
     def _save(self) -> None:
         """Every rank writes what its clients carry, and rank 0 the rest."""
-        made = self.checkpoint()
+        with self.writing():
+            self._write(self.checkpoint())
+
+    def _write(self, made: Checkpoint) -> None:
         if self.team.ranks == 1 and self._keeper:
             self._keeper.save(made)
             return
@@ -224,6 +271,7 @@ class Simulation:
                 "options": self._keeper.options if self._keeper else {},
                 "precision": self.precision,
                 "ranks": self.team.ranks,
+                **self._times(),
                 **self._provenance,
             }
         )
@@ -258,18 +306,31 @@ class Simulation:
             dumps(self.config.model_dump()),
             held,
             self._findings.events(),
+            self._times,
         )
 
     def _about(self) -> dict[str, Any]:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
+        times = self._times()
         return {
-            **self._findings.report(),
+            **self._findings.report(times["seconds"]["training"] + times["seconds"]["evaluation"]),
+            **times,
+            "evaluated": self._evaluated(),
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
             "scale": self._scale(),
             **self._provenance,
             "seeds": {str(found.seed): roster.report(found, self.study.iterations) for found in self.settings},
         }
+
+    def _evaluated(self) -> dict[str, Any]:
+        """How many test samples and clients are evaluated, and a sentence where it is not all of them."""
+        samples, clients = len(self.settings[0].data.dataset.x_test), self.settings[0].rates.graph.n
+        some = min(self.study.eval_samples or samples, samples), min(self.study.eval_clients or clients, clients)
+        parts = [f"{some[1]:,} of {clients:,} clients"] if some[1] < clients else []
+        parts += [f"{some[0]:,} of {samples:,} test samples"] if some[0] < samples else []
+        note = f"accuracies and losses are those of {' on '.join(parts)}" if parts else None
+        return {"samples": some[0], "clients": some[1], "note": note}
 
     def _scale(self) -> dict[str, Any]:
         """How the study was divided; where clients were, the traffic of models, as it was and as the rates say."""
@@ -341,8 +402,11 @@ def run(
             warnings.warn(note, stacklevel=2)
         with interrupt.patiently():
             _drive(simulation, callbacks)
+            if interrupt.heard and not simulation.measured:
+                raise interrupt.heard
             result = simulation.result()
-            keeper.finish(result, models=True)
+            with simulation.writing():
+                keeper.finish(result, models=True)
         if interrupt.heard and not simulation.complete:
             raise interrupt.heard
         return result

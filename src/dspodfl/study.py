@@ -6,18 +6,20 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
-from dspodfl.judging import Judge, Row
+from dspodfl.judging import EvaluationStoppedError, Judge, Row
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
 from dspodfl.rule import RULES, Rule
 from dspodfl.scale import Division
+from dspodfl.timing import Stopwatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,10 @@ class Study:
     every: int
     at_delay: list[float]
     precision: str = "auto"
+    eval_samples: int = 0
+    """Test samples that models are evaluated on; 0: all."""
+    eval_clients: int = 0
+    """Clients of each run that are evaluated; 0: all."""
 
     def initial(self, runs: Sequence[Run]) -> list[Tensor]:
         """The common initial model of each run, which all of its clients start from. Shape: a run each, (p,)."""
@@ -97,6 +103,8 @@ class Measurement:
     _stack: Stack
     _snapshot: Snapshot
     _split: Split | None = None
+    stopped: bool = False
+    """Whether the evaluation was ended between two batches: the runs are still to be evaluated here."""
 
     def models(self, run: int) -> Tensor:
         """The models of a run that advances here as they are now; where clients are split, all ranks ask together.
@@ -122,6 +130,8 @@ class Start:
     pieces: Sequence[Piece] = ()  # by their numbers in the study
     reached: Mapping[int, int] = field(default_factory=dict)
     """Run -> the last iteration that was measured of it."""
+    pending: Sequence[int] = ()
+    """Runs whose evaluation at that iteration was ended before its end."""
 
     def state(self, wave: list[int]) -> State | None:
         """What a wave goes on from; none where it is still to begin."""
@@ -142,6 +152,11 @@ class Watch:
     """The plan before it begins, and again whenever it changes."""
     reach: Callable[[int], int] | None = None
     """How far a wave may go from an iteration before it pauses, which is a measurement of nothing."""
+    stop: Callable[[int], bool] | None = None
+    """Between the batches of the evaluation at an iteration: whether to end it there."""
+    batch: Callable[[float], None] | None = None
+    """Before each batch of an evaluation, with the share of it that is done."""
+    timing: Stopwatch = field(default_factory=Stopwatch)
 
 
 def measure(
@@ -171,7 +186,8 @@ def measure(
         try:
             state = start.state(wave) if start else None
             how = precision, dtype, compute
-            for found in _wave(study, wave, device, how, watch, plan, state, division):
+            pending = [n for n, run in enumerate(wave) if state and start and run in start.pending]
+            for found in _wave(study, wave, device, how, watch, plan, state, division, pending):
                 if not found.rows:
                     yield found
                 elif found.iteration > max(reached.get(r, -1) for r in wave):
@@ -208,6 +224,7 @@ def _wave(
     plan: Plan,
     state: State | None,
     division: Division,
+    pending: Sequence[int] = (),
 ) -> Iterator[Measurement]:
     runs = [study.runs[r] for r in wave]
     stack = Stack(runs)
@@ -222,8 +239,10 @@ def _wave(
             dtype=dtype,
             compute=compute,
             tf32=precision == "tf32",
+            samples=study.eval_samples,
         )
-        judge = Judge(stack, problem, split, still=study.rule in RULES.values())
+        still = study.rule in RULES.values()
+        judge = Judge(stack, problem, split, still=still, clients=study.eval_clients, on_batch=watch.batch)
         for snapshot in simulate(
             stack,
             problem,
@@ -236,7 +255,14 @@ def _wave(
             on_block=lambda block: watch.block(block, wave),
             reach=watch.reach,
             split=split,
+            pending=pending,
         ):
-            rows, accuracies = judge(snapshot)
             here = [wave[r] for r in snapshot.runs]
+            stop = None if watch.stop is None else partial(watch.stop, snapshot.iteration)
+            try:
+                with watch.timing.during("evaluation"):
+                    rows, accuracies = judge(snapshot, stop)
+            except EvaluationStoppedError:
+                yield Measurement(snapshot.iteration, [], [], here, wave, plan, stack, snapshot, split, stopped=True)
+                rows, accuracies = judge(snapshot)
             yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, stack, snapshot, split)

@@ -198,7 +198,7 @@ def _kind(study: Study) -> tuple[object, ...]:
     model = study.model
     shape = (model.name, tuple(model.shapes.items()), model.loss, model.l2, model.input_shape, model.outputs)
     how = (type(study.rule), study.iterations, study.batch_size, study.every, tuple(study.at_delay), study.precision)
-    return (*shape, *how)
+    return (*shape, *how, study.eval_samples, study.eval_clients)
 
 
 def _batches(built: Sequence[tuple[Cell, Study]], device: str) -> Iterator[list[tuple[Cell, Study]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,18 +46,25 @@ class Own:
 
 
 def build(
-    config: schema.Config, own: Own | None = None, library: dict[str, Dataset] | None = None
+    config: schema.Config,
+    own: Own | None = None,
+    library: dict[str, Dataset] | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
 ) -> tuple[schema.Config, Study, list[Setting]]:
     """The resolved configuration, the study and what its seeds share.
 
     Datasets found in a ``library`` are taken from there, and others put there: studies that share one can be stacked
-    on one copy of their samples.
+    on one copy of their samples. ``on_progress(stage, share)`` is called while it is built.
     """
     own = own or Own()
     config = _resolve(config, own)
     shared = _Shared(config, own, {} if library is None else library)
     rate = _learning_rate(config.train.learning_rate)
-    settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
+    settings: list[Setting] = []
+    for seed in range(config.seed, config.seed + config.seeds):
+        if on_progress:
+            on_progress(f"building graph, rates and data of seed {seed}", len(settings) / config.seeds)
+        settings.append(shared.setting(seed, rate))
     model = _model(config, settings[0].data, own)
     _check_optimum(model, settings[0].data)
     settings = _with_optimum(model, settings)
@@ -76,6 +83,8 @@ def build(
         config.eval.every,
         sorted(set(config.eval.at_delay)),
         config.train.precision,
+        eval_samples=config.eval.samples or 0,
+        eval_clients=config.eval.clients or 0,
     )
     return config, study, settings
 

@@ -69,6 +69,16 @@ class Eval(Table):
     every: Count = 100
     at_delay: Annotated[list[Positive], BeforeValidator(as_list)] = []
     targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], BeforeValidator(as_list)] = [0.4, 0.6, 0.75]
+    samples: Annotated[int, Field(ge=0, lt=WORD)] | None = Field(
+        None,
+        description="Evaluate on this many test samples, drawn without replacement, the same in every run; "
+        "absent, 0 or more than there are: all.",
+    )
+    clients: Annotated[int, Field(ge=0, lt=WORD)] | None = Field(
+        None,
+        description="Evaluate this many clients of each run, drawn by seed, the same for every algorithm; "
+        "absent, 0 or more than there are: all.",
+    )
 
 
 class Checkpoint(Table):

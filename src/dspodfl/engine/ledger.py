@@ -89,6 +89,11 @@ class Ledger:
         transmission, transmitted, uses = self._link.add(v_hat, found.link, found.everything)
         return Tally(processing, transmission, normalized, transmitted, steps, uses, before, spent)
 
+    @property
+    def raw(self) -> tuple[Tensor, Tensor]:
+        """Raw processing and transmission delay of each run so far. Shapes: (runs,) each."""
+        return self._client.total, self._link.total
+
     def before(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> Tensor:
         """The raw total delay before each of the iterations k, were these their events. Shape: (iterations, runs)."""
         v, v_hat = self._new(k, v, v_hat)

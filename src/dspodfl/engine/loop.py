@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dspodfl.engine import split as splitting
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
-from dspodfl.engine.ledger import Tally, Totals
+from dspodfl.engine.ledger import Ledger, Tally, Totals
 from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.engine.state import Held, Piece, State, cut
@@ -47,6 +47,13 @@ class Counters:
         found = torch.stack([column[t] for column in delays]).cpu().T.tolist()
         counts = torch.stack([tally.sgd_steps[t], tally.link_uses[t]]).cpu().T.tolist()
         return [Counters(*d, *c) for d, c in zip(found, counts, strict=True)]
+
+    @staticmethod
+    def of(totals: Totals, stack: Stack, device: torch.device) -> list[Counters]:
+        """The counters of every run where it is resumed; the numbers are those of `after`, to the last bit."""
+        delays = (*Ledger(stack.runs, device, totals).raw, *totals.normalized.T)
+        found = torch.stack([column.cpu() for column in delays]).T.tolist()
+        return [Counters(*d, *c) for d, c in zip(found, totals.fired.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +95,7 @@ def simulate(
     longest: int | None = None,
     reach: Callable[[int], int] | None = None,
     split: Split | None = None,
+    pending: Sequence[int] = (),
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
@@ -96,7 +104,8 @@ def simulate(
     of every iteration; ``on_block`` sees the events, of at most ``longest`` iterations at a time. ``reach(k)`` says
     how far to go from k before the loop yields, whether or not there is anything to look at there.
 
-    Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again.
+    Started from a state, it goes on as if it had never stopped: what was looked at is not looked at again, except for
+    the ``pending`` runs, whose evaluation at that iteration was not finished.
     With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
@@ -118,6 +127,10 @@ def simulate(
                 lookout.freeze(run)
         if resumed is None:
             yield lookout.at(0, everyone, [Counters()] * len(everyone), lambda: totals)
+        elif pending:
+            yield lookout.at(
+                totals.iteration, list(pending), Counters.of(totals, stack, problem.device), lambda: totals
+            )
         words = stack.clients * (problem.batch_size + 1) + stack.all_links
         length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
         for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
