@@ -22,13 +22,13 @@ from dspodfl.resume import Unfinished
 
 IMAGES = {"name": "fmnist-mini", "partition": {"kind": "iid"}}
 STUDY = {
-    "seeds": 2,
+    "seeds": 1,
     "algorithms": ["dspodfl", "dgd", "rg", "dfedavg"],
     "clients": {"count": 7},
     "graph": {"kind": "ring"},
     "data": IMAGES,
     "train": {"iterations": 6, "batch_size": 4, "learning_rate": {"kind": "constant", "value": 0.05}},
-    "eval": {"every": 2, "at_delay": [9.0]},
+    "eval": {"every": 1, "at_delay": [9.0]},
 }
 CLIENTS = ["accuracy", "accuracy_std", "accuracy_min", "loss"]
 
