@@ -267,9 +267,10 @@ def test_a_signal_in_the_first_evaluation_ends_the_run_before_anything_was_measu
 def test_a_second_wave_that_is_stopped_in_its_first_evaluation_begins_again(monkeypatch, tmp_path):
     whole = run(Config(**CONVOLUTIONAL))
     in_waves(monkeypatch, 2)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         signal_before(patch, 2 + 2 * 5 * 2 + 1)  # the first wave: one model, then twice five, on two batches of samples
-        run(Config(**CONVOLUTIONAL), out=tmp_path / "out")
+        with pytest.raises(KeyboardInterrupt):
+            run(Config(**CONVOLUTIONAL), out=tmp_path / "out")
     kept = load(Store(tmp_path / "out").sealed()[0])
     assert (kept.iteration, len(kept.plan.done), list(kept.pieces())) == (0, 1, [])
     monkeypatch.setattr(Result, "draw", lambda *_: set())

@@ -17,6 +17,7 @@ from dspodfl.commands import register
 from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
 from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
 from dspodfl.options import WRONG, plainly, whole
+from dspodfl.progress import for_command
 from dspodfl.running import Asked, carry_out, importable, on_ranks
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def check(
     from dspodfl.config.build import build
 
     importable(file)
-    settled, study, settings = build(load(file, changes or []))
+    with for_command(quiet=False) as progress:
+        settled, study, settings = build(load(file, changes or []), on_progress=progress.stage)
     graph = settings[0].rates.graph
     typer.echo(
         f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "

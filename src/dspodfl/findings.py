@@ -122,6 +122,11 @@ class Findings:
         return news.rows
 
     @property
+    def ran(self) -> int:
+        """Iterations of all runs here since the ranks last met."""
+        return self._news.iterations
+
+    @property
     def complete(self) -> bool:
         """Whether every run has been measured after its last iteration."""
         return bool(self.known.rows) and progress(self.known.rows, self.names) == self._study.iterations

@@ -22,11 +22,13 @@ from dspodfl.data import Dataset, Federation, parts
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import InputError
 from dspodfl.findings import Findings
+from dspodfl.forecast import ADVICE, Work, expected_seconds
 from dspodfl.graph import Graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.judging import Row
 from dspodfl.keeper import Keeper
 from dspodfl.plan import Plan, free_memory
+from dspodfl.progress import Progress, for_python
 from dspodfl.provenance import provenance
 from dspodfl.results import Key, Result, claim, ordered
 from dspodfl.resume import Unfinished, complete, config_of
@@ -77,7 +79,7 @@ class Simulation:
         tick: Callable[[int], None] | None = None,
         on_plan: Callable[[Plan], None] | None = None,
         team: Team | None = None,
-        on_progress: Callable[[str, float], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.timing = Stopwatch()
         """What the time went into."""
@@ -88,6 +90,7 @@ class Simulation:
             config = _with_schedules(config, schedules)
         own = Own(model, _own_data(data), graph, schedules)
         with self.timing.during("building"):
+            on_progress = progress.stage if progress else None
             made = agreed(self.team, lambda: build(config, own, on_progress=on_progress))
         self.config, self.study, self.settings = made
         self.precision = choose_precision(self.study.precision, self.device)[0]
@@ -97,7 +100,11 @@ class Simulation:
         if self.division.kind == "clients":
             self._let_go()
         self.plan: Plan | None = None
-        self._tick, self._on_plan, self._record, self._on_progress = tick, on_plan, record_events, on_progress
+        self._tick, self._on_plan, self._record, self._progress = tick, on_plan, record_events, progress
+        self._models_evaluated, self._evaluated_before = 0, 0.0
+        self._first: tuple[float, int] | None = None  # seconds of training and run-iterations after the first iteration
+        if progress is not None and progress.mode == "off":
+            self._progress = None
         self._keeper: Keeper | None = None
         self._start: Checkpoint | None = None
         self._stop: Callable[[], bool] | None = None
@@ -162,7 +169,8 @@ class Simulation:
 
     def _iterate(self) -> Iterator[Update]:
         findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
-        keeper, before = self._keeper, 0
+        keeper, before, show = self._keeper, 0, self._progress
+        self._evaluated_before = self.timing.seconds["evaluation"]
         if self._start is not None:
             self.plan, before = self._start.plan, len(self._start.plan.done) * self.study.iterations
 
@@ -170,11 +178,9 @@ class Simulation:
             findings.advance(iteration, runs, findings.seconds)
             if self._tick:
                 self._tick(before + iteration)
-
-        def planned(plan: Plan) -> None:
-            self.plan = plan
-            if self._on_plan:
-                self._on_plan(plan)
+            if show:
+                self._first = self._first or (self.timing.seconds["training"], findings.known.iterations + findings.ran)
+                show.update(before + iteration, before + iteration)
 
         def reach(iteration: int) -> int:
             assert keeper is not None
@@ -184,14 +190,14 @@ class Simulation:
         ahead = reach if keeper else None
         pace = Pace(self.team, self.study.every, self.study.iterations, ahead)
         alone = self.team.ranks == 1
-        watch = Watch(tick, block, planned, ahead if alone else pace.reach, timing=self.timing)
+        watch = Watch(tick, block, self._planned, ahead if alone else pace.reach, timing=self.timing)
         stop = self._stop
         if stop is not None:
             # Ranks that have different runs can end an evaluation only where all of them are at it.
             anywhere = self.division.kind != "runs"
             watch.stop = lambda iteration: bool((anywhere or pace.met(iteration)) and stop())
-        if self._on_progress:
-            watch.batch = partial(self._on_progress, "evaluating")
+        if show:
+            watch.batch = partial(show.stage, "evaluating")
         self._note(findings.known.rows)
         for found in measure(self.study, self.device, watch, findings.position(), self.division):
             last = findings.last
@@ -209,11 +215,51 @@ class Simulation:
                 if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
                     self._save()
             if found.rows:
+                self._measured(found)
                 yield Update(found.iteration, self.study.iterations, found.rows, found, findings.names)
             if (alone or pace.met(found.iteration)) and self.team.any(bool(stop and stop())):
                 self.stopped = True
                 self.put_away()
                 return
+
+    def _planned(self, plan: Plan) -> None:
+        """Count the iterations of all waves, say where memory made waves smaller, and how long it will take."""
+        self.plan, show = plan, self._progress
+        if self._on_plan:
+            self._on_plan(plan)
+        if show is None:
+            return
+        whole = self.study.iterations * len(plan.done + plan.left)
+        show.start(whole, whole)
+        show.estimate = self.estimate
+        if plan.halvings:
+            sizes = ", ".join(str(len(wave)) for wave in plan.left)
+            show.say(f"out of memory: going on with smaller waves (runs: {sizes})")
+        elif not self.measured:
+            seconds = expected_seconds([self.study], self.device)
+            show.forecast(None if seconds is None else seconds / self.team.ranks, ADVICE)
+
+    def _measured(self, found: Measurement) -> None:
+        """Show what was measured, and count the models that were evaluated: of row 0, one for each seed."""
+        if self._progress:
+            self._progress.show(found.rows)
+        runs = [self.study.runs[r] for r in found.runs]
+        if found.iteration == 0:
+            self._models_evaluated += len({run.seed for run in runs})
+        else:
+            self._models_evaluated += sum(min(self.study.eval_clients or run.clients, run.clients) + 1 for run in runs)
+
+    def estimate(self) -> float | None:
+        """Seconds that the whole study takes, from what training and evaluation took so far; None if unknown."""
+        seconds, work, found = self.timing.seconds, Work.of(self.study), self._findings
+        if self._first is None or not self._models_evaluated:
+            return None
+        before, done = self._first[0], found.known.iterations + found.ran - self._first[1]
+        if done <= 0:
+            return None
+        training = (seconds["training"] - before) / done * self.study.iterations * len(self.study.runs)
+        a_model = (seconds["evaluation"] - self._evaluated_before) / self._models_evaluated
+        return training + a_model * work.evaluations * work.models
 
     def _ended_within(self, found: Measurement, pace: Pace) -> bool:
         """Whether an evaluation was ended between its batches, here or on another rank."""
@@ -364,6 +410,7 @@ def run(
     out: str | Path | None = None,
     overwrite: bool = False,
     resume: str | Path | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """Run a study and give its result.
 
@@ -371,24 +418,28 @@ def run(
     Datasets (train, test), or arrays (x_train, y_train, x_test, y_test). ``graph``: a NetworkX graph.
     ``schedules``: algorithms of one's own, by name, run beside those that the configuration names (alone, where it
     names none). ``out``: a folder that the run is kept in while it runs, and its result at the end; ``resume``: the
-    folder of such a run, which is gone on with, with everything that was given from Python given again.
+    folder of such a run, which is gone on with, with everything that was given from Python given again. ``progress``:
+    by default a bar is shown on a terminal and in a notebook; True shows log lines elsewhere, False shows nothing.
 
     >>> result = run(Config(seeds=1, algorithms=["dspodfl"], train={"iterations": 20}))
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
+    show = for_python(progress)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
+    brought["progress"] = show
     if out is None and resume is None:
-        simulation = Simulation(config, record_events=record_events, **brought)
-        _drive(simulation, callbacks)
-        return simulation.result()
+        with show:
+            simulation = Simulation(config, record_events=record_events, **brought)
+            _drive(simulation, callbacks)
+            return simulation.result()
     if out is not None and resume is not None:
         raise InputError("out", str(out), "left out: a run that is resumed stays in its folder")
     if resume is not None and complete(Path(resume)):
         return Result.load(resume)
     folder = Path(resume or out or "")
     options = {"models": True, "record": record_events}
-    with Interrupt() as interrupt, Keeper(folder, options) as keeper:
+    with show, Interrupt() as interrupt, Keeper(folder, options) as keeper:
         before = None
         if resume is not None:
             keeper.reopen()
