@@ -18,6 +18,7 @@ from dspodfl.commands import register
 from dspodfl.display import ERR, OUT
 from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError, nearest
 from dspodfl.options import HELP_NAMES, WRONG, in_full, plainly, whole
+from dspodfl.progress import for_command
 from dspodfl.running import Asked, carry_out, importable, on_ranks
 
 app = typer.Typer(
@@ -176,7 +177,8 @@ def check(
     from dspodfl.config.build import build
 
     importable(file)
-    settled, study, settings = build(load(file, changes or []))
+    with for_command(quiet=False) as progress:
+        settled, study, settings = build(load(file, changes or []), on_progress=progress.stage)
     graph = settings[0].rates.graph
     typer.echo(
         f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from dspodfl.display import ERR, OUT, print_table
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
 from dspodfl.interrupt import Interrupt
 from dspodfl.options import number, whole
+from dspodfl.progress import for_command
 from dspodfl.running import importable
+from dspodfl.timing import spent
 
 if TYPE_CHECKING:
     from dspodfl.costs import Cost
     from dspodfl.experiment import Experiment
     from dspodfl.grid import Cell
     from dspodfl.outcome import Outcome
-    from dspodfl.plan import Plan
 
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -188,17 +188,17 @@ def _carry_out(
         "read": experiment.read.model_dump(),
         "cells": {cell.digest: dict(cell.point) for cell in grid},
     }
-    meter = _Meter(len(grid), not quiet)
-    run = Sweep(grid, experiment.axes, store, device, meter.tick, meter.plan)
-    run.prepare()
+    progress = for_command(quiet)
+    run = Sweep(grid, experiment.axes, store, device, progress=progress)
+    with progress:
+        run.prepare()
     claim(folder, content, overwrite=overwrite)
     if run.finished and not quiet:
         ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
     try:
-        with Interrupt(), meter:
-            meter.cells(len(run.finished))
+        with Interrupt(), progress:
             for _ in run:
-                meter.cells(len(run.finished))
+                pass
     except (KeyboardInterrupt, OutOfMemoryError) as error:
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
@@ -208,53 +208,13 @@ def _carry_out(
     about = run.about() | {"quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)
     try:
-        outcome.save(folder)
+        with run.timing.during("writing"):
+            outcome.save(folder)
     except OSError as error:
         raise DataError(f"{folder}: the result could not be written ({error})") from error
+    if not quiet and run.timing.total > 1.0:
+        ERR.print(Text(spent(run.timing.seconds)), soft_wrap=True)
     return outcome
-
-
-class _Meter:
-    """Live progress: cells done, iterations, time left."""
-
-    def __init__(self, cells: int, visible: bool) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=ERR,
-            disable=not visible,
-            transient=True,
-        )
-        self._count = cells
-        self._task = self._bar.add_task(f"0 of {cells} cells", total=None)
-        self._shown = 0.0
-
-    def __enter__(self) -> _Meter:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def cells(self, done: int) -> None:
-        """So many cells are finished."""
-        self._bar.update(self._task, description=f"{done} of {self._count} cells")
-
-    def tick(self, iteration: int, iterations: int) -> None:
-        """Move the bar, ten times a second at most."""
-        now = time.monotonic()
-        if now - self._shown > 0.1:
-            self._shown = now
-            self._bar.update(self._task, completed=iteration, total=iterations)
-
-    def plan(self, plan: Plan) -> None:
-        """Say so where memory made the waves smaller."""
-        if plan.halvings:
-            sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            ERR.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
 
 
 def _print(outcome: Outcome, folder: Path) -> None:

@@ -1,11 +1,10 @@
-"""What a run shows: its progress, the comparison, where things lie, and how to go on."""
+"""What a run shows: the comparison, where things lie, and how to go on."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +20,6 @@ from dspodfl import formatting, tables
 
 if TYPE_CHECKING:
     from dspodfl.costs import Cost
-    from dspodfl.plan import Plan
     from dspodfl.results import Result
 
 OUT = Console(width=None if sys.stdout.isatty() else 240)  # a table in a file or a pipe is never cut short
@@ -42,67 +39,6 @@ def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> N
         ERR.print(Text(f"the run in {folder} is complete; nothing is left to do"), soft_wrap=True)
         print_result(result)
         print_places(folder)
-
-
-class _Speed(ProgressColumn):
-    """Iterations of the whole study per second."""
-
-    def render(self, task: Task) -> Text:
-        """The speed so far."""
-        speed = task.finished_speed or task.speed
-        return Text("  –  it/s" if speed is None else f"{speed:,.0f} it/s")
-
-
-class Meter:
-    """Live progress: iteration, speed, time left, and the current accuracy of each algorithm."""
-
-    def __init__(self, iterations: int, visible: bool) -> None:
-        self._bar = Progress(
-            TextColumn("iteration"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            _Speed(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=ERR,
-            disable=not visible,
-            transient=True,
-        )
-        self._iterations = iterations
-        self._task = self._bar.add_task("", total=iterations)
-        self._shown = 0.0
-        self._latest: dict[str, dict[int, float]] = {}
-
-    def __enter__(self) -> Meter:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def plan(self, plan: Plan) -> None:
-        """Count the iterations of all waves, and say so where memory made them smaller."""
-        self._bar.update(self._task, total=self._iterations * len(plan.done + plan.left))
-        if plan.halvings:
-            sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            ERR.print(Text(f"out of memory: going on with smaller waves (runs: {sizes})"), soft_wrap=True)
-
-    def tick(self, iteration: int) -> None:
-        """Move the bar, ten times a second at most."""
-        now = time.monotonic()
-        if now - self._shown > 0.1:
-            self._shown = now
-            self._bar.update(self._task, completed=iteration)
-
-    def show(self, rows: list[dict[str, Any]]) -> None:
-        """Say the accuracies (for regression, the losses) that were just measured, averaged over seeds."""
-        for row in rows:
-            value = row["loss"] if row["accuracy"] is None else row["accuracy"]
-            if value is not None:
-                self._latest.setdefault(row["algorithm"], {})[row["seed"]] = value
-        means = {name: sum(values.values()) / len(values) for name, values in self._latest.items()}
-        self._bar.update(self._task, description="  ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
 
 
 def print_result(result: Result, at: Cost | None = None) -> None:

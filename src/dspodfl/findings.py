@@ -57,6 +57,7 @@ class Findings:
         """Whether the wave that advances is over, on all ranks."""
         self._rows_seen, self._latest = 0, dict[int, Row]()  # run -> its last row
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
+        self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
         if start is not None:
             self._take_up(start, record)
@@ -106,7 +107,9 @@ class Findings:
         if self._start is None:
             return None
         reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
-        return Start(self._start.plan, self._start.iteration, list(self._start.pieces()), reached, self.ended)
+        pending = [int(run) for run in self._start.about.get("pending", ())]
+        pieces = list(self._start.pieces())
+        return Start(self._start.plan, self._start.iteration, pieces, reached, self.ended, pending)
 
     def advance(self, iteration: int, runs: int, seconds: float) -> None:
         """So many runs have come to an iteration here."""
@@ -117,6 +120,13 @@ class Findings:
         """Something was measured here."""
         self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
         self.last, self.seconds = found, seconds
+
+    def stop_at(self, found: Measurement, seconds: float) -> None:
+        """Note that an evaluation was ended before its end: its runs are evaluated when the study is resumed."""
+        team = self._division.team
+        everyone = (team.gather(found.runs) or []) if self._division.kind == "runs" else [found.runs]
+        self._pending = sorted({run for runs in everyone for run in runs})
+        self.last, self.iteration, self.seconds = found, found.iteration, seconds
 
     def meet(self, over: bool) -> list[Row]:
         """Put together what the ranks have measured since they last met; all call it. Gives the rows.
@@ -142,6 +152,11 @@ class Findings:
         return news.rows
 
     @property
+    def ran(self) -> int:
+        """Iterations of all runs here since the ranks last met."""
+        return self._news.iterations
+
+    @property
     def complete(self) -> bool:
         """Whether every run has been measured after its last iteration."""
         return len(self.ended) == len(self.names)
@@ -151,8 +166,8 @@ class Findings:
         """What it took, as it is put away."""
         return {"wall_seconds": self.seconds, "run_iterations": self.known.iterations}
 
-    def report(self) -> dict[str, Any]:
-        """What summary.json says of it."""
+    def report(self, running: float | None = None) -> dict[str, Any]:
+        """What summary.json says of it; ``running`` are the seconds of training and evaluation."""
         ended, latest = self.ended, self.latest
         going = [
             int(str(latest[r]["iteration"])) if r in latest else 0 for r in range(len(self.names)) if r not in ended
@@ -166,7 +181,8 @@ class Findings:
             "runs": len(self._study.runs),
             "parameters": self._study.model.parameters,
             "wall_seconds": self.seconds,
-            "run_iterations_per_second": (self.known.iterations + self._news.iterations) / max(self.seconds, 1e-9),
+            "run_iterations_per_second": (self.known.iterations + self._news.iterations)
+            / max(self.seconds if running is None else running, 1e-9),
         }
 
     def checkpoint(self, about: Mapping[str, Any]) -> Checkpoint:
@@ -174,15 +190,22 @@ class Findings:
         found = self.last
         if found is None:
             raise InputError("checkpoint", "nothing", "made after at least one evaluation")
-        ended = self.over
+        ended = self.over and self._pending is None
+        nothing = ended or (found.iteration == 0 and self._pending is not None)  # the wave begins again
         return Checkpoint(
             found.plan.finished() if ended else found.plan,
             0 if ended else found.iteration,
             typed(self.known.rows),
-            (lambda: ()) if ended else found.pieces,
+            (lambda: ()) if nothing else found.pieces,
             self.known.finished,
             {r: own.contiguous() for r, own in self.known.accuracies.items() if own is not None},
-            {"runs": self.names, "iterations": self._study.iterations, **self.effort, **about},
+            {
+                "runs": self.names,
+                "iterations": self._study.iterations,
+                "pending": self._pending or [],
+                **self.effort,
+                **about,
+            },
         )
 
     def models(self) -> dict[Key, dict[str, Tensor]]:

@@ -32,6 +32,13 @@ _NUMBERS_AT_ONCE = 500_000
 _CLIENTS_AT_ONCE = 64
 """Networks whose gradients are computed at a time by vmap, so that what it keeps in between stays small."""
 _LANE = 4  # numbers in the 16 bytes that a GPU thread reads at a time
+_ROWS, _COLUMNS = 16, 48
+"""Products of linear models on the CPU have multiples of these: BLAS then computes every column by one kernel."""
+_BATCHES_AHEAD = 2
+"""Evaluation batches that may be queued on a GPU while the host goes on."""
+
+Check = Callable[[], None]
+"""Called between evaluation batches; what it raises ends the evaluation."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,15 @@ class Problem:
         dtype: torch.dtype = torch.float32,
         compute: torch.dtype | None = None,
         tf32: bool = False,
+        samples: int = 0,
     ) -> None:
         self.device, self.dtype, self.compute = torch.device(device), dtype, compute or dtype
         self.tf32 = tf32
         self.model = model.to(self.device, self.compute)
         self._judged = model.to(self.device, self.dtype)
         self.batch_size = batch_size
+        self.samples = samples
+        """Test samples that models are evaluated on; 0: all."""
         self.datasets: list[Dataset] = []
         self.dataset_of_run = [self._number(federation.dataset) for _, federation in runs]
         self._load()
@@ -119,8 +129,10 @@ class Problem:
         for d in self.datasets:
             x = d.x_train if alike else d.normalized(d.x_train)
             xs.append(torch.from_numpy(x.reshape(len(x), -1) if flat else x).to(self.device))
-            test = torch.from_numpy(d.normalized(d.x_test)).to(self.device, self.dtype)
-            tests.append((self._augmented(test.flatten(1)) if flat else test, self._target(d.y_test, self.dtype)))
+            rows = evaluated_samples(len(d.x_test), self.samples)
+            x_test, y_test = (d.x_test, d.y_test) if rows is None else (d.x_test[rows], d.y_test[rows])
+            test = torch.from_numpy(d.normalized(x_test)).to(self.device, self.dtype)
+            tests.append((self._augmented(test.flatten(1)) if flat else test, self._target(y_test, self.dtype)))
         self.x = torch.cat(xs) if len(xs) > 1 else xs[0]
         ys = [self._target(d.y_train, self.compute) for d in self.datasets]
         self.y = torch.cat(ys) if len(ys) > 1 else ys[0]
@@ -279,36 +291,60 @@ class Problem:
             ready(0, self.width)
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
-        """Models of one run on its whole test set. Shapes: theta (models, p) -> (models,) each."""
+        """Models of one run on its test set. Shapes: theta (models, p) -> (models,) each."""
         with torch.no_grad():
             return self.judge(self.pack(theta), self.dataset_of_run[run])
 
-    def judge(self, packed: Tensor, dataset: int) -> Evaluation:
-        """Packed models on the whole test set of one of the datasets; nothing leaves the device."""
+    def judge(self, packed: Tensor, dataset: int, check: Check | None = None) -> Evaluation:
+        """Evaluate packed models on the test set of one of the datasets, batch by batch; nothing leaves the device.
+
+        What linear models give on the CPU does not depend on which others are evaluated with them, to the bit.
+
+        Args:
+            packed: models, (models, width).
+            dataset: the number of the dataset.
+            check: called before every batch, `batches` times in all.
+        """
         x, target = self._tests[dataset]
         classes = self.datasets[dataset].classes
         loss = torch.zeros(len(packed), dtype=torch.float64, device=packed.device)
         right = torch.zeros_like(loss)
-        samples, models = self._chunks(len(x))
+        samples, models = self._batch(len(packed), len(x))
+        queue = _Queue(self.device if check else None)
         with torch.no_grad():
             for m in range(0, len(packed), models):
                 for s in range(0, len(x), samples):
+                    if check:
+                        check()
                     scores, along = self._scores(packed[m : m + models], x[s : s + samples])
                     here = target[s : s + samples].unsqueeze(1 - along).expand(scores.shape[:2])
-                    loss[m : m + models] += LOSSES[self.model.loss](scores, here).double().sum(dim=along)
+                    each = LOSSES[self.model.loss](scores, here).double()
+                    loss[m : m + models] += ordered_sum(each, along)
                     if classes is not None:
                         guess = scores[..., :classes].argmax(dim=-1)
                         right[m : m + models] += (guess == here).sum(dim=along)
+                    queue.put()
         return Evaluation(None if classes is None else right / len(x), loss / len(x))
+
+    def batches_of(self, models: int, dataset: int) -> int:
+        """In how many batches `judge` evaluates some models."""
+        count = len(self._tests[dataset][0])
+        samples, together = self._batch(max(models, 1), count)
+        return -(-models // together) * -(-count // samples)
+
+    def _batch(self, models: int, count: int) -> tuple[int, int]:
+        """How many samples and models to evaluate at a time."""
+        if self.stacked is not None:
+            together, samples = self.stacked.chunks(models, count, torch.finfo(self.dtype).bits // 8)
+            return samples, together
+        return self._chunks(count)
 
     def _chunks(self, count: int) -> tuple[int, int]:
         """How many samples and models to evaluate at a time: by scores for linear models, else by inputs."""
         if self.model.is_linear:
             at_once = _SCORES_AT_ONCE[self.device.type]
-            samples = min(count, 500) if self.device.type == "cpu" else count  # few stay in the cache
+            samples = min(count, 512) if self.device.type == "cpu" else count  # few stay in the cache
             return samples, max(1, at_once // (self.model.outputs * samples))
-        if self.stacked is not None:
-            return count, 1 << 30  # it cuts by itself
         samples = min(count, 256)
         return samples, max(1, 8 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
 
@@ -320,11 +356,87 @@ class Problem:
         if self.stacked is not None:
             return self.stacked.scores(packed, x), 1
         if self.model.is_linear:
-            flat = x @ packed.reshape(-1, self.stride).T  # one product for all models
+            weights = packed.reshape(-1, self.stride)
+            flat = _product(x, weights) if self.device.type == "cpu" else x @ weights.T  # one for all models
             return flat.view(len(x), len(packed), -1), 0
         if self._one_by_one:
             return torch.stack([self._judged.scores(one, x) for one in packed]), 1
         return vmap(self._judged.scores, in_dims=(0, None))(packed, x), 1
+
+
+def evaluated_samples(count: int, samples: int) -> np.ndarray | None:
+    """The test samples that are evaluated, in order; None where all ``count`` of them are.
+
+    The draw is that of the test set alone: the same for every algorithm, seed and study.
+    """
+    if not 0 < samples < count:
+        return None
+    return np.sort(rng.permutation(0, Stream.EVAL_SAMPLE, count)[:samples])
+
+
+def evaluated_clients(seed: int, count: int, clients: int) -> np.ndarray | None:
+    """The clients of a run that are evaluated, in order; None where all ``count`` of them are.
+
+    The same for all algorithms of a seed.
+    """
+    if not 0 < clients < count:
+        return None
+    drawn = rng.uniform(seed, Stream.EVAL_CLIENT, np.arange(count))[:, 0]
+    return np.sort(np.argsort(drawn, kind="stable")[:clients])
+
+
+def ordered_sum(values: Tensor, dim: int) -> Tensor:
+    """Sum over an axis; on the CPU by additions in pairs, whose order depends on the length of that axis alone.
+
+    PyTorch's own sums on the CPU depend on the other axes and on the number of threads.
+    """
+    if values.device.type != "cpu" or values.shape[dim] == 0:
+        return values.sum(dim=dim)
+    while (count := values.shape[dim]) > 1:
+        half = count // 2
+        pairs = values.narrow(dim, 0, half) + values.narrow(dim, half, half)
+        values = torch.cat([pairs, values.narrow(dim, count - 1, 1)], dim) if count % 2 else pairs
+    return values.squeeze(dim)
+
+
+def _product(x: Tensor, weights: Tensor) -> Tensor:
+    """x·weightsᵀ; a column has the same bits whatever the others are. Shapes: (S, n), (N, n) -> (S, N).
+
+    BLAS computes matrices of other shapes, and columns at an edge, by other kernels: both axes are padded, so that
+    there are no edges.
+    """
+    count, columns = len(x), len(weights)
+    x = _padded(x, _ROWS)
+    main = columns - columns % _COLUMNS
+    if main == columns:
+        return (x @ weights.T)[:count]
+    out = x.new_empty((len(x), columns))
+    if main:
+        torch.mm(x, weights[:main].T, out=out[:, :main])
+    out[:, main:] = (x @ _padded(weights[main:], _COLUMNS).T)[:, : columns - main]
+    return out[:count]
+
+
+def _padded(rows: Tensor, multiple: int) -> Tensor:
+    """A matrix with rows of zeros up to a multiple of their number."""
+    short = -len(rows) % multiple
+    return torch.nn.functional.pad(rows, (0, 0, 0, short)) if short else rows
+
+
+class _Queue:
+    """Keeps the host at most a few batches ahead of a GPU, so that it can stop where the GPU is."""
+
+    def __init__(self, device: torch.device | None) -> None:
+        self._events: list[torch.cuda.Event] | None = [] if device is not None and device.type == "cuda" else None
+
+    def put(self) -> None:
+        """A batch was queued."""
+        if self._events is None:
+            return
+        self._events.append(torch.cuda.Event())
+        self._events[-1].record()
+        if len(self._events) > _BATCHES_AHEAD:
+            self._events.pop(0).synchronize()
 
 
 @dataclass(frozen=True, eq=False)

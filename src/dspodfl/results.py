@@ -8,7 +8,7 @@ import os
 import tempfile
 import tomllib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,8 @@ class Result:
     config_toml: str
     stacked: dict[Key, dict[str, Tensor]] = field(default_factory=dict, repr=False)
     events: dict[Key, tuple[Events, np.ndarray]] = field(default_factory=dict, repr=False)
+    times: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False)
+    """What the time went into until now, for the summary: writing takes time as well."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -137,7 +139,6 @@ class Result:
         written = {"config.toml", "metrics.parquet", "clients.parquet", "setting.npz", "summary.json"}
         self.save_setting(folder)
         write(folder / "metrics.parquet", parquet(self.metrics))
-        write(folder / "summary.json", (json.dumps(self.summary, indent=2, ensure_ascii=False) + "\n").encode())
         if self.events:
             write(folder / "events.npz", _npz(_packed(self.events)))
             written.add("events.npz")
@@ -145,6 +146,9 @@ class Result:
         for name in set(FILES) - written:
             (folder / name).unlink(missing_ok=True)
         self._save_models(folder / "models", models)
+        if self.times is not None:
+            self.summary["study"].update(self.times())
+        write(folder / "summary.json", (json.dumps(self.summary, indent=2, ensure_ascii=False) + "\n").encode())
 
     def save_setting(self, folder: Path) -> None:
         """Write what is known before anything is measured: the configuration, the clients, graphs and rates."""

@@ -47,6 +47,8 @@ class Stream(IntEnum):
     TOPOLOGY = 8  # links that go up and down
     MOBILITY = 9  # waypoints, k = leg
     DATA = 10  # synthetic data
+    EVAL_SAMPLE = 11  # test samples that are evaluated, at seed 0
+    EVAL_CLIENT = 12  # clients that are evaluated
 
 
 def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:

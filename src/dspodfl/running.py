@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from dspodfl.display import ERR, Meter, how_to_resume, print_complete, print_places, print_result
+from dspodfl.display import ERR, how_to_resume, print_complete, print_places, print_result
 from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError
+from dspodfl.progress import Progress, for_command
+from dspodfl.timing import spent
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
@@ -96,7 +98,7 @@ class _Session:
     team: Team
     simulation: Simulation
     keeper: Keeper | None
-    meter: Meter
+    progress: Progress
     folder: Path
     models: bool
 
@@ -109,8 +111,11 @@ def carry_out(asked: Asked) -> None:
     show = first and not (asked.quiet or asked.json)
     with ExitStack() as ends:
         interrupt = ends.enter_context(Interrupt())
+        progress = for_command(not show)
         try:
-            session = _set_up(asked, ends, interrupt, first, show)
+            with progress:
+                progress.stage("setting up")
+                session = _set_up(asked, ends, interrupt, first, progress)
         except Interrupted as error:
             what = "nothing was written" if asked.resume is None else "its folder is as it was"
             raise _interrupted(error, f"before anything was measured; {what}") from None
@@ -125,6 +130,7 @@ def carry_out(asked: Asked) -> None:
     elif show:
         print_result(result)
         print_places(folder)
+        ERR.print(Text(spent(result.summary["study"]["seconds"])), soft_wrap=True)
     if too_large:
         raise OutOfMemoryError(f"{too_large}; what was measured until then is in {folder}")
     if simulation.stopped and not simulation.complete:
@@ -134,7 +140,7 @@ def carry_out(asked: Asked) -> None:
         )
 
 
-def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, show: bool) -> _Session | None:
+def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress) -> _Session | None:
     """Everything before the first iteration; None where nothing is left to do."""
     from dspodfl import distributed
     from dspodfl.results import Result
@@ -149,27 +155,25 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
         asked = replace(asked, resume=asked.out, out=None, overwrite=False) if again else replace(asked, overwrite=True)
     if asked.resume is not None and complete(asked.resume):
         if first:
-            print_complete(Result.load(asked.resume), asked.resume, show, asked.json)
+            print_complete(Result.load(asked.resume), asked.resume, progress.mode != "off", asked.json)
         return None
     options = {"models": asked.models, "record": asked.record, "beside": ""}
     settle = _new if asked.resume is None else _unfinished
     settled, keeper, before = agreed(team, lambda: settle(asked, options, ends, first))
     team.patience(settled.scale.timeout)
-    meter = Meter(settled.train.iterations or 0, show)
     simulation = Simulation(
         settled,
         device=device,
         record_events=bool(options["record"]) and first,
-        tick=meter.tick,
-        on_plan=meter.plan if first else None,
         team=team,
+        progress=progress,
     )
     stop = lambda: bool(interrupt.heard)  # noqa: E731
     for note in simulation.keep(keeper, stop, overwrite=asked.overwrite, before=before):
         if first:
             ERR.print(Text(note), soft_wrap=True)
     folder = team.share(keeper and keeper.folder)
-    return _Session(team, simulation, keeper, meter, folder, bool(options["models"]))
+    return _Session(team, simulation, keeper, progress, folder, bool(options["models"]))
 
 
 def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
@@ -179,17 +183,20 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
     try:
         with interrupt.patiently():
             try:
-                with session.meter:
-                    for update in simulation:
-                        session.meter.show(update.rows)
+                with session.progress:
+                    for _ in simulation:
+                        pass
             except OutOfMemoryError as error:
                 if not simulation.measured or session.team.ranks > 1:
                     raise
                 too_large = error
+            if simulation.stopped and not session.team.share(simulation.measured):
+                raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
             doing = f"while writing {folder}; {how_to_resume(folder)}"
             result = simulation.result(models=session.models)
             if session.keeper:
-                session.keeper.finish(result, models=session.models)
+                with simulation.writing():
+                    session.keeper.finish(result, models=session.models)
             session.team.leave()
     except KeyboardInterrupt as error:
         raise _interrupted(error, doing) from None

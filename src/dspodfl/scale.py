@@ -177,12 +177,15 @@ def agreed(team: Team, step: Callable[[], T]) -> T:
 
 def work(run: Run) -> float:
     """What an iteration of a run costs, in steps: those expected, and mixing."""
+    return steps(run) + _MIXING * run.clients
+
+
+def steps(run: Run) -> float:
+    """SGD steps expected in an iteration of a run."""
     k = np.arange(_LOOKED_AT)
     if isinstance(run.schedule, Sporadic):
-        steps = float(run.schedule.probabilities(k, run.rates)[0].mean() * run.clients)
-    else:
-        steps = float(run.rates.sgd(k).mean() * run.clients)
-    return steps + _MIXING * run.clients
+        return float(run.schedule.probabilities(k, run.rates)[0].mean() * run.clients)
+    return float(run.rates.sgd(k).mean() * run.clients)
 
 
 def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int = 64) -> float | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from dspodfl.data.coerce import as_data
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import InputError
 from dspodfl.findings import Findings
+from dspodfl.forecast import ADVICE, Work, expected_seconds
 from dspodfl.graph import Graph, as_graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.judging import Row
 from dspodfl.keeper import Keeper
 from dspodfl.plan import Plan, free_memory
+from dspodfl.progress import Progress, for_python
 from dspodfl.provenance import provenance
 from dspodfl.results import Key, Result, claim, ordered
 from dspodfl.resume import Unfinished, complete, config_of
@@ -35,6 +37,7 @@ from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Schedule
 from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
 from dspodfl.summary import summarize
+from dspodfl.timing import Stopwatch
 
 _MEET = 1000
 """Iterations between two meetings of ranks, at most, where runs are not evaluated at multiples of a number."""
@@ -80,14 +83,20 @@ class Simulation:
         tick: Callable[[int], None] | None = None,
         on_plan: Callable[[Plan], None] | None = None,
         team: Team | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        self.timing = Stopwatch()
+        """What the time went into."""
         config, self.team = as_config(config), team or Alone()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
         if schedules:
             config = _with_schedules(config, schedules)
         own = Own(model, _own_data(data, config), _own_graph(graph, config), schedules)
-        self.config, self.study, self.settings = agreed(self.team, lambda: build(config, own))
+        with self.timing.during("building"):
+            on_progress = progress.stage if progress else None
+            made = agreed(self.team, lambda: build(config, own, on_progress=on_progress))
+        self.config, self.study, self.settings = made
         self.precision = choose_precision(self.study.precision, self.device)[0]
         free = free_memory(self.device) // (self.team.near if self.device.type == "cpu" else 1)
         self.division = divide(self.config.scale.split, self.study.runs, self.team, free)
@@ -95,10 +104,14 @@ class Simulation:
         if self.division.kind == "clients":
             self._let_go()
         self.plan: Plan | None = None
-        self._tick, self._on_plan, self._record = tick, on_plan, record_events
+        self._tick, self._on_plan, self._record, self._progress = tick, on_plan, record_events, progress
+        self._models_evaluated, self._evaluated_before = 0, 0.0
+        self._first: tuple[float, int] | None = None  # seconds of training and run-iterations after the first iteration
+        if progress is not None and progress.mode == "off":
+            self._progress = None
         self._keeper: Keeper | None = None
         self._start: Checkpoint | None = None
-        self._stop: Callable[[], bool] = lambda: False
+        self._stop: Callable[[], bool] | None = None
         self.stopped = False
         """Whether the study was ended before its time."""
         self._findings = Findings(self.study, self.division)
@@ -132,6 +145,9 @@ class Simulation:
                 self._provenance | {"precision": self.precision, "ranks": self.team.ranks}
             )
             self._start = before.start
+            if self._start is not None:
+                about = self._start.about
+                self.timing.add(about.get("seconds", {"training": about["wall_seconds"]}))
         else:
             agreed(self.team, lambda: keeper.create(overwrite=overwrite) if keeper else None)
         table = self.config.checkpoint
@@ -147,27 +163,32 @@ class Simulation:
 
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
+        updates = self._iterate()
+        while True:
+            with self.timing.during("training"):  # what is done with an update is not the study's time
+                update = next(updates, None)
+            if update is None:
+                return
+            yield update
+
+    def _iterate(self) -> Iterator[Update]:
         findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
-        began, keeper, before = time.perf_counter() - findings.seconds, self._keeper, 0
+        keeper, before, show = self._keeper, 0, self._progress
+        self._evaluated_before = self.timing.seconds["evaluation"]
         if self._start is not None:
             self.plan, before = self._start.plan, findings.done
 
-        def seconds() -> float:
-            return time.perf_counter() - began
-
         def tick(iteration: int, runs: int) -> None:
-            findings.advance(iteration, runs, seconds())
+            findings.advance(iteration, runs, findings.seconds)
             if self._tick:
                 self._tick(before + iteration)
-
-        def planned(plan: Plan) -> None:
-            self.plan = plan
-            if self._on_plan:
-                self._on_plan(plan)
+            if show:
+                self._first = self._first or (self.timing.seconds["training"], findings.known.iterations + findings.ran)
+                show.update(before + iteration, before + iteration)
 
         def reach(iteration: int) -> int:
             assert keeper is not None
-            return iteration + 1 if self._stop() else keeper.reach(iteration)
+            return iteration + 1 if self._stop and self._stop() else keeper.reach(iteration)
 
         block = findings.recorder.add if self._record else Watch.block
         ahead = reach if keeper else None
@@ -175,13 +196,25 @@ class Simulation:
         alone = self.team.ranks == 1
         apart = self.division.kind == "runs"
         waits = (lambda: apart and not pace.over) if not alone else Watch.waits
-        watch = Watch(tick, block, planned, ahead if alone else pace.reach, waits)
+        watch = Watch(tick, block, self._planned, ahead if alone else pace.reach, waits, timing=self.timing)
+        stop = self._stop
+        if stop is not None:
+            # Ranks that have different runs can end an evaluation only where all of them are at it.
+            watch.stop = lambda iteration: bool((not apart or pace.met(iteration)) and stop())
+        if show:
+            watch.batch = partial(show.stage, "evaluating")
         self._note(findings.known.rows)
         for found in measure(self.study, self.device, watch, findings.position(), self.division):
             last = findings.last
             if last is not None and last.wave != found.wave:
                 before += last.iteration if last.over else 0
-            findings.add(found, seconds())
+            if self._ended_within(found, pace):
+                findings.stop_at(found, self.timing.total)
+                self._note(findings.meet(over=False))
+                self.stopped = True
+                self.put_away()
+                return
+            findings.add(found, self.timing.total)
             met = not apart or pace.met(found.iteration)  # ranks that share each run are never apart
             if met:
                 pace.over = found.over if alone else not self.team.any(not found.over)
@@ -189,35 +222,94 @@ class Simulation:
                 if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
                     self._save()
             if found.rows:
+                self._measured(found)
                 yield Update(found.iteration, self.study.longest, found.rows, found, findings.names)
-            if met and self.team.any(self._stop()):
+            if met and self.team.any(bool(stop and stop())):
                 self.stopped = True
                 self.put_away()
                 return
+
+    def _planned(self, plan: Plan) -> None:
+        """Count the iterations of all waves, say where memory made waves smaller, and how long it will take."""
+        self.plan, show = plan, self._progress
+        if self._on_plan:
+            self._on_plan(plan)
+        if show is None:
+            return
+        whole = self.study.longest * len(plan.done + plan.left)
+        show.start(whole, whole)
+        show.estimate = self.estimate
+        if plan.halvings:
+            sizes = ", ".join(str(len(wave)) for wave in plan.left)
+            show.say(f"out of memory: going on with smaller waves (runs: {sizes})")
+        elif not self.measured:
+            seconds = expected_seconds([self.study], self.device)
+            show.forecast(None if seconds is None else seconds / self.team.ranks, ADVICE)
+
+    def _measured(self, found: Measurement) -> None:
+        """Show what was measured, and count the models that were evaluated: of row 0, one for each seed."""
+        if self._progress:
+            self._progress.show(found.rows)
+        runs = [self.study.runs[r] for r in found.runs]
+        if found.iteration == 0:
+            self._models_evaluated += len({run.seed for run in runs})
+        else:
+            self._models_evaluated += sum(min(self.study.eval_clients or run.clients, run.clients) + 1 for run in runs)
+
+    def estimate(self) -> float | None:
+        """Seconds that the whole study takes, from what training and evaluation took so far; None if unknown."""
+        seconds, work, found = self.timing.seconds, Work.of(self.study), self._findings
+        if self._first is None or not self._models_evaluated:
+            return None
+        before, done = self._first[0], found.known.iterations + found.ran - self._first[1]
+        if done <= 0:
+            return None
+        training = (seconds["training"] - before) / done * sum(run.need or 0 for run in self.study.runs)
+        a_model = (seconds["evaluation"] - self._evaluated_before) / self._models_evaluated
+        return training + a_model * work.evaluations * work.models
+
+    def _ended_within(self, found: Measurement, pace: Pace) -> bool:
+        """Whether an evaluation was ended between its batches, here or on another rank."""
+        if self._stop is None or self.division.kind != "runs":  # where clients are split, all ranks have agreed
+            return found.stopped
+        return pace.met(found.iteration) and self.team.any(found.stopped)
 
     def _note(self, rows: Sequence[Row]) -> None:
         """Have the keeper write rows down, if there are any, and if there is one."""
         keeper = self._keeper
         if keeper is None or not rows:
             return
-        beside = {"interrupted_at": self._findings.iteration, **self._findings.effort}
-        if keeper.begun:
-            keeper.note(rows, **beside)
-        else:
-            header = {"study": self._about(), "config": self.config.model_dump(mode="json"), "options": keeper.options}
-            keeper.begin(self.result(models=False), header, rows, **beside)
+        with self.writing():
+            beside = {"interrupted_at": self._findings.iteration, **self._findings.effort, **self._times()}
+            if keeper.begun:
+                keeper.note(rows, **beside)
+            else:
+                config = self.config.model_dump(mode="json")
+                header = {"study": self._about(), "config": config, "options": keeper.options}
+                keeper.begin(self.result(models=False), header, rows, **beside)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Count the time of a block as that of writing."""
+        return self.timing.during("writing")
+
+    def _times(self) -> dict[str, Any]:
+        seconds = self.timing.seconds
+        return {"wall_seconds": sum(seconds.values()), "seconds": seconds}
 
     def put_away(self) -> None:
         """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do.
 
         All ranks call it, where they have met.
         """
-        if self.team.share(bool(self._keeper) and not self.complete):
+        if self.team.share(bool(self._keeper) and self.measured and not self.complete):
             self._save()
 
     def _save(self) -> None:
         """Every rank writes what its clients carry, and rank 0 the rest."""
-        made = self.checkpoint()
+        with self.writing():
+            self._write(self.checkpoint())
+
+    def _write(self, made: Checkpoint) -> None:
         if self.team.ranks == 1 and self._keeper:
             self._keeper.save(made)
             return
@@ -232,6 +324,7 @@ class Simulation:
                 "options": self._keeper.options if self._keeper else {},
                 "precision": self.precision,
                 "ranks": self.team.ranks,
+                **self._times(),
                 **self._provenance,
             }
         )
@@ -268,12 +361,16 @@ class Simulation:
             dumps(self.config.model_dump()),
             held,
             self._findings.events(),
+            self._times,
         )
 
     def _about(self) -> dict[str, Any]:
         """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
+        times = self._times()
         return {
-            **self._findings.report(),
+            **self._findings.report(times["seconds"]["training"] + times["seconds"]["evaluation"]),
+            **times,
+            "evaluated": self._evaluated(),
             "budget": self.config.train.budget.record(),
             "precision": self.precision,
             "plan": None if self.plan is None else self.plan.report(),
@@ -281,6 +378,15 @@ class Simulation:
             **self._provenance,
             "seeds": {str(found.seed): roster.report(found, self._findings.furthest) for found in self.settings},
         }
+
+    def _evaluated(self) -> dict[str, Any]:
+        """How many test samples and clients are evaluated, and a sentence where it is not all of them."""
+        samples, clients = len(self.settings[0].data.dataset.x_test), self.settings[0].rates.graph.n
+        some = min(self.study.eval_samples or samples, samples), min(self.study.eval_clients or clients, clients)
+        parts = [f"{some[1]:,} of {clients:,} clients"] if some[1] < clients else []
+        parts += [f"{some[0]:,} of {samples:,} test samples"] if some[0] < samples else []
+        note = f"accuracies and losses are those of {' on '.join(parts)}" if parts else None
+        return {"samples": some[0], "clients": some[1], "note": note}
 
     def _scale(self) -> dict[str, Any]:
         """How the study was divided; where clients were, the traffic of models, as it was and as the rates say."""
@@ -315,6 +421,7 @@ def run(
     out: str | Path | None = None,
     overwrite: bool = False,
     resume: str | Path | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """Run a study and give its result.
 
@@ -332,6 +439,7 @@ def run(
         out: a folder that the run is written to while it runs, and its result at the end.
         overwrite: whether a result that is already there is replaced.
         resume: the folder of a run to resume; everything that was given from Python is given again.
+        progress: whether to show progress; None shows a bar on a terminal and in a notebook, True log lines elsewhere.
 
     Returns:
         The result, also where a callback has ended the study.
@@ -343,19 +451,21 @@ def run(
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
-    config = None if config is None else as_config(config)
+    config, show = None if config is None else as_config(config), for_python(progress)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
+    brought["progress"] = show
     if out is None and resume is None:
-        simulation = Simulation(config, record_events=record_events, **brought)
-        _drive(simulation, callbacks)
-        return simulation.result()
+        with show:
+            simulation = Simulation(config, record_events=record_events, **brought)
+            _drive(simulation, callbacks)
+            return simulation.result()
     if out is not None and resume is not None:
         raise InputError("out", str(out), "left out: a run that is resumed stays in its folder")
     if resume is not None and complete(Path(resume)):
         return Result.load(resume)
     folder = Path(resume or out or "")
     options = {"models": True, "record": record_events}
-    with Interrupt() as interrupt, Keeper(folder, options) as keeper:
+    with show, Interrupt() as interrupt, Keeper(folder, options) as keeper:
         before = None
         if resume is not None:
             keeper.reopen()
@@ -369,8 +479,11 @@ def run(
             warnings.warn(note, stacklevel=2)
         with interrupt.patiently():
             _drive(simulation, callbacks)
+            if interrupt.heard and not simulation.measured:
+                raise interrupt.heard
             result = simulation.result()
-            keeper.finish(result, models=True)
+            with simulation.writing():
+                keeper.finish(result, models=True)
         if interrupt.heard and not simulation.complete:
             raise interrupt.heard
         return result

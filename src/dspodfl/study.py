@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,12 +14,13 @@ from torch import Tensor
 from dspodfl.budget import LONGEST, Budget, EndedBy, ended_by
 from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, shrunk, simulate
 from dspodfl.errors import InputError, OutOfMemoryError
-from dspodfl.judging import Judge, Row
+from dspodfl.judging import EvaluationStoppedError, Judge, Row
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
 from dspodfl.rule import RULES, Rule
 from dspodfl.scale import Division
+from dspodfl.timing import Stopwatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,10 @@ class Study:
     """Evaluate where a run's cost reaches each of so many equal parts of its budget, or not for this reason."""
     at_delay: list[float]
     precision: str = "auto"
+    eval_samples: int = 0
+    """Test samples that models are evaluated on; 0: all."""
+    eval_clients: int = 0
+    """Clients of each run that are evaluated; 0: all."""
 
     @property
     def iterations(self) -> int:
@@ -45,6 +51,11 @@ class Study:
     def longest(self) -> int:
         """The iterations that the longest run is expected to take."""
         return max(run.need or run.cap or LONGEST for run in self.runs)
+
+    def evaluations(self, iterations: int) -> int:
+        """Return how often a run of so many iterations is evaluated, at most."""
+        regular = -(-iterations // self.every) if self.every else 0
+        return 1 + regular + (self.points or 0) + len(self.at_delay)
 
     def ended_by(self, run: int, row: Row) -> EndedBy | None:
         """Say why a run ended at a row of its metrics; None where it goes on after it."""
@@ -116,6 +127,8 @@ class Measurement:
     ended: frozenset[int]  # numbers of the runs of this wave that are over
     _members: _Members
     _snapshot: Snapshot | None
+    stopped: bool = False
+    """Whether the evaluation was ended between two batches: the runs are still to be evaluated here."""
 
     @property
     def over(self) -> bool:
@@ -175,6 +188,8 @@ class Start:
     """Run -> the last iteration that was measured of it."""
     ended: Mapping[int, int] = field(default_factory=dict)
     """Run -> the iteration that it ended at, of those that have."""
+    pending: Sequence[int] = ()
+    """Runs whose evaluation at that iteration was ended before its end."""
 
 
 @dataclass(eq=False)
@@ -191,6 +206,11 @@ class Watch:
     """How far a wave may go from an iteration before it pauses, which is a measurement of nothing."""
     waits: Callable[[], bool] = lambda: False
     """Whether other processes still have runs of this wave to advance, once all of them are over here."""
+    stop: Callable[[int], bool] | None = None
+    """Between the batches of the evaluation at an iteration: whether to end it there."""
+    batch: Callable[[float], None] | None = None
+    """Before each batch of an evaluation, with the share of it that is done."""
+    timing: Stopwatch = field(default_factory=Stopwatch)
 
 
 def measure(
@@ -268,7 +288,7 @@ def _wave(
     ended = {r: k for r, k in (start.ended if start else {}).items() if r in set(wave)} if carried else {}
     iteration = start.iteration if start and carried else 0
     left: dict[int, list[Piece]] = {}
-    nothing = _Members([], None, None, left, division.assembled)
+    nothing, first = _Members([], None, None, left, division.assembled), True
     found = Measurement(iteration, [], [], [], wave, plan, frozenset(ended), nothing, None)
     if len(ended) == len(wave):
         for piece in carried:
@@ -284,8 +304,9 @@ def _wave(
         if carried:
             mine = [replace(p, run=stacked.index(p.run)) for p in carried if p.run in stacked]
             state = State(iteration, lambda mine=mine: iter(mine))  # type: ignore[misc]
-        carried = []
-        for found in _stacked(study, wave, stacked, left, ended, device, how, watch, plan, state, division):
+        pending = [stacked.index(r) for r in start.pending if r in stacked] if start and state and first else []
+        carried, first = [], False
+        for found in _stacked(study, wave, stacked, left, ended, device, how, watch, plan, state, division, pending):
             iteration = found.iteration
             snapshot = found._snapshot
             if snapshot is not None and snapshot.shrinks:
@@ -322,6 +343,7 @@ def _stacked(
     plan: Plan,
     state: State | None,
     division: Division,
+    pending: Sequence[int] = (),
 ) -> Iterator[Measurement]:
     """Advance some runs of a wave as one stack; ``ended`` is kept up to date."""
     runs = [study.runs[r] for r in stacked]
@@ -338,8 +360,10 @@ def _stacked(
             dtype=dtype,
             compute=compute,
             tf32=precision == "tf32",
+            samples=study.eval_samples,
         )
-        judge = Judge(stack, problem, split, still=study.rule in RULES.values())
+        still = study.rule in RULES.values()
+        judge = Judge(stack, problem, split, still=still, clients=study.eval_clients, on_batch=watch.batch)
         for snapshot in simulate(
             stack,
             problem,
@@ -354,9 +378,16 @@ def _stacked(
             reach=watch.reach,
             split=split,
             shrink=True,
+            pending=pending,
         ):
-            rows, accuracies = judge(snapshot)
             ended.update({stacked[r]: snapshot.iteration for r in snapshot.ended if stacked[r] not in ended})
             here = [stacked[r] for r in snapshot.runs]
-            over = frozenset(ended)
-            yield Measurement(snapshot.iteration, rows, accuracies, here, wave, plan, over, members, snapshot)
+            stop = None if watch.stop is None else partial(watch.stop, snapshot.iteration)
+            about = (here, wave, plan, frozenset(ended), members, snapshot)
+            try:
+                with watch.timing.during("evaluation"):
+                    rows, accuracies = judge(snapshot, stop)
+            except EvaluationStoppedError:
+                yield Measurement(snapshot.iteration, [], [], *about, stopped=True)
+                rows, accuracies = judge(snapshot)
+            yield Measurement(snapshot.iteration, rows, accuracies, *about)

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from dspodfl.budget import Budget
 from dspodfl.config.build import build
 from dspodfl.data import Dataset
 from dspodfl.errors import DataError, InputError
+from dspodfl.forecast import ADVICE, expected_seconds
 from dspodfl.grid import Cell
 from dspodfl.judging import COLUMNS, Row
 from dspodfl.plan import Plan
+from dspodfl.progress import Progress
 from dspodfl.provenance import provenance
 from dspodfl.results import ordered, parquet, write
 from dspodfl.study import Study, Watch, choose_device, choose_precision, measure
+from dspodfl.timing import Stopwatch
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 """What is run at once takes a minute or so."""
@@ -46,6 +50,9 @@ class Sweep:
     tick: Callable[[int, int], None] | None = None
     """Hears of iterations done, of how many in all."""
     on_plan: Callable[[Plan], None] | None = None
+    progress: Progress | None = None
+    timing: Stopwatch = field(default_factory=Stopwatch)
+    """What the time went into."""
     _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
     _built: list[tuple[Cell, Study]] | None = field(default=None, init=False)
 
@@ -63,26 +70,62 @@ class Sweep:
         """Build what is not finished: what cannot be built is found out before anything runs."""
         left = [cell for cell in self._unique() if cell.digest not in self._found]
         library: dict[str, Dataset] = {}
-        self._built = [(cell, build(cell.config, library=library)[1]) for cell in left]
+        self._built = []
+        with self.timing.during("building"):
+            for number, cell in enumerate(left):
+                if self.progress:
+                    self.progress.stage(f"building cell {number + 1} of {len(left)}", number / len(left))
+                self._built.append((cell, build(cell.config, library=library)[1]))
 
     def __iter__(self) -> Iterator[Cell]:
         """Run what is not finished, and give each cell when it is."""
         if self._built is None:
             self.prepare()
-        batches = list(_batches(self._built or [], self._device.type))
+        built = self._built or []
+        if self.progress and self.progress.mode != "off":
+            self.progress.forecast(expected_seconds((study for _, study in built), self._device), ADVICE)
+        batches = list(_batches(built, self._device.type))
         self._built = None
         whole = sum(_length(studies) for studies in batches)
         before = 0
+        show = None if self.progress is None or self.progress.mode == "off" else self.progress
+        if show:
+            show.start(whole, whole)
+        self._label()
         for batch in batches:
             length = _length(batch)
 
             def tick(iteration: int, runs: int, done: int = before) -> None:
+                here = min(done + iteration, whole)
                 if self.tick:
-                    self.tick(min(done + iteration, whole), whole)
+                    self.tick(here, whole)
+                if show:
+                    show.update(here, here)
 
-            watch = Watch(tick=tick, plan=self.on_plan or (lambda plan: None))
-            yield from self._run(batch, watch)
+            watch = Watch(tick=tick, plan=self._planned, timing=self.timing)
+            if show:
+                watch.batch = partial(show.stage, "evaluating")
+            cells = self._run(batch, watch)
+            while True:
+                with self.timing.during("training"):
+                    cell = next(cells, None)
+                if cell is None:
+                    break
+                self._label()
+                yield cell
             before += length
+
+    def _label(self) -> None:
+        if self.progress:
+            self.progress.label(f"{len(self.finished)} of {len(self.cells)} cells finished")
+
+    def _planned(self, plan: Plan) -> None:
+        """Hear of the plan, and say where memory made the waves smaller."""
+        if self.on_plan:
+            self.on_plan(plan)
+        if self.progress and plan.halvings:
+            sizes = ", ".join(str(len(wave)) for wave in plan.left)
+            self.progress.say(f"out of memory: going on with smaller waves (runs: {sizes})")
 
     def _unique(self) -> list[Cell]:
         return list({cell.digest: cell for cell in self.cells}.values())
@@ -97,6 +140,8 @@ class Sweep:
         for found in measure(study, self._device, watch):
             for r, row in zip(found.runs, found.rows, strict=True):
                 rows[owner[r].digest].append(row)
+            if self.progress and found.rows:
+                self.progress.show(found.rows, [owner[r].digest for r in found.runs])
             over |= found.ended
             going = {owner[r].digest for r in range(len(owner)) if r not in over}
             done = [cell for cell, _ in batch if cell.digest in rows and cell.digest not in going]
@@ -112,8 +157,9 @@ class Sweep:
         self._found[cell.digest] = table
         if self.store is not None:
             path = self._path(cell)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path, parquet(table))
+            with self.timing.during("writing"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write(path, parquet(table))
 
     def _path(self, cell: Cell) -> Path:
         assert self.store is not None
@@ -211,7 +257,7 @@ def _kind(study: Study) -> tuple[object, ...]:
     model = study.model
     shape = (model.name, tuple(model.shapes.items()), model.loss, model.l2, model.input_shape, model.outputs)
     how = (type(study.rule), study.batch_size, study.every, study.points, tuple(study.at_delay), study.precision)
-    return (*shape, *how)
+    return (*shape, *how, study.eval_samples, study.eval_clients)
 
 
 def _batches(built: Sequence[tuple[Cell, Study]], device: str) -> Iterator[list[tuple[Cell, Study]]]:
@@ -238,7 +284,7 @@ def _flop(study: Study) -> float:
     flop = 0.0
     for run in study.runs:
         need = run.need or study.iterations
-        evaluations = 1 + (study.points or 0) + (need // study.every if study.every else 0) + len(study.at_delay)
+        evaluations = study.evaluations(need)
         flop += (
             pixels * study.model.parameters * run.clients * (4.0 * need * study.batch_size + 2.0 * evaluations * tests)
         )

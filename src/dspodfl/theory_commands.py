@@ -18,6 +18,7 @@ from rich.text import Text
 from dspodfl.display import OUT
 from dspodfl.errors import DataError
 from dspodfl.options import number, whole
+from dspodfl.progress import for_command
 from dspodfl.running import importable
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def bound(
     result = None if compare is None else Result.load(compare)
     if result is not None:
         settled = matching(settled, result, str(compare))
-    found = appraise(settled, epsilon, reach, points)
+    with for_command(quiet=as_json) as progress:
+        found = appraise(settled, epsilon, reach, points, on_progress=progress.stage)
     laid = None if result is None else lay_over(found, result, str(compare))
     record = found.record() | ({} if laid is None else {"compared": _records(laid.verdicts), "inside": laid.inside})
     if out is not None:
@@ -144,7 +146,8 @@ def sweep(
     axes = [Axis.parse(text) for text in over]
     grid = cells(base.model_dump(exclude_unset=True), axes)
     _claim(out, overwrite)
-    table = over_cells(grid, epsilon, reach, points)
+    with for_command(quiet=as_json) as progress:
+        table = over_cells(grid, epsilon, reach, points, progress.stage)
     names = [axis.name for axis in axes]
     record = {"axes": names, "rows": _records(table)}
     if out is not None:

@@ -698,6 +698,18 @@ def test_models_are_looked_at_exactly_where_the_delay_first_reaches_the_values()
     assert evaluated("dspodfl", **base, eval={"every": 100, "at_delay": [1.0]}) == [0, 1, 9]
 
 
+@says("Eval.samples")
+def test_accuracies_are_shares_of_the_samples_that_are_evaluated():
+    found = run(tiny(eval={"samples": 3}), device="cpu").metrics
+    assert (found["accuracy_average_model"] * 3 % 1).abs().max() < 1e-9
+
+
+@says("Eval.clients")
+def test_as_many_clients_of_a_run_have_an_accuracy_as_are_evaluated():
+    found = run(tiny(eval={"clients": 3}), device="cpu").clients
+    assert found.groupby("algorithm")["final_accuracy"].count().tolist() == [3, 3]
+
+
 @says("Eval.targets")
 def test_the_summary_reports_the_delays_to_the_targets():
     for targets in ([0.1, 0.9], [0.5]):

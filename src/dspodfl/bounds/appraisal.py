@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,8 +118,13 @@ def appraise(
     reach: float | None = None,
     points: int = POINTS,
     cache: Cache | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
 ) -> Appraisal:
-    """The theory of a configuration. What is known of equal problems is taken from a ``cache``, and put there."""
+    """The theory of a configuration. What is known of equal problems is taken from a ``cache``, and put there.
+
+    ``on_progress(stage, share)`` is called on the way.
+    """
+    say = on_progress or (lambda stage, share: None)
     if epsilon is not None and not 0 < epsilon < math.inf:
         raise InputError("--epsilon", epsilon, "a finite number above 0")
     if reach is not None and not 0 <= reach < math.inf:
@@ -127,25 +133,44 @@ def appraise(
         raise InputError("--points", points, "an integer of at least 2")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
-    config, study, settings = build(config)
+    config, study, settings = build(config, on_progress=on_progress)
     longest = max(last_iterations(study.runs))
     alpha = study.runs[0].learning_rate(np.arange(longest))
-    known = {s.seed: _known(config, study, s, float(alpha[0]), reach, points, cache) for s in settings}
+    known = {}
+    for n, s in enumerate(settings):
+        here = partial(_within, say, f"constants of seed {s.seed}", n, len(settings))
+        here(0.0)
+        known[s.seed] = _known(config, study, s, float(alpha[0]), reach, points, cache, here)
     common = worst(list(known.values()))
     start = float(np.mean([found.distance or 0.0 for found in known.values()]))
-    cases = tuple(_case(study, longest, name, config, common, start, epsilon) for name in config.algorithms)
-    return Appraisal(config, known, cases, float(alpha[0]), longest)
+    cases = []
+    for n, name in enumerate(config.algorithms):
+        say(f"bounds of {name}", n / len(config.algorithms))
+        cases.append(_case(study, longest, name, config, common, start, epsilon))
+    return Appraisal(config, known, tuple(cases), float(alpha[0]), longest)
+
+
+def _within(say: Callable[[str, float], None], stage: str, number: int, count: int, share: float) -> None:
+    """A share of one of several parts, as a share of all of them."""
+    say(stage, (number + share) / count)
 
 
 def _known(
-    config: Config, study: Study, setting: Setting, alpha: float, reach: float | None, points: int, cache: Cache | None
+    config: Config,
+    study: Study,
+    setting: Setting,
+    alpha: float,
+    reach: float | None,
+    points: int,
+    cache: Cache | None,
+    on_share: Callable[[float], None] | None = None,
 ) -> Knowledge:
     """What is known of one seed's problem; of an equal one before, it is known already."""
     problem = config.model_dump_json(include={"data", "model", "clients"})
     key = f"{problem} {setting.seed} {study.batch_size} {alpha} {reach} {points}"
     found = None if cache is None else cache.get(key)
     if found is None:
-        found = know(study.model, setting.data, setting.seed, study.batch_size, alpha, reach, points)
+        found = know(study.model, setting.data, setting.seed, study.batch_size, alpha, reach, points, on_share)
         if cache is not None:
             cache[key] = found
     return found

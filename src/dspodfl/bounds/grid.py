@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -30,12 +30,21 @@ COLUMNS = {
 
 
 def over_cells(
-    cells: Sequence[Cell], epsilon: float | None = None, reach: float | None = None, points: int = POINTS
+    cells: Sequence[Cell],
+    epsilon: float | None = None,
+    reach: float | None = None,
+    points: int = POINTS,
+    on_progress: Callable[[str, float], None] | None = None,
 ) -> pd.DataFrame:
-    """A row for each cell and algorithm; NaN where a theorem says nothing."""
+    """A row for each cell and algorithm; NaN where a theorem says nothing.
+
+    ``on_progress(stage, share)`` is called before each cell.
+    """
     cache: Cache = {}
     rows: list[dict[str, Any]] = []
-    for cell in cells:
+    for number, cell in enumerate(cells):
+        if on_progress:
+            on_progress(f"cell {number + 1} of {len(cells)}", number / len(cells))
         try:
             found = appraise(cell.config, epsilon, reach, points, cache)
         except InputError as error:

@@ -60,18 +60,26 @@ class Knowledge:
 
 
 def know(
-    model: Model, data: Federation, seed: int, batch: int, alpha: float, reach: float | None, points: int
+    model: Model,
+    data: Federation,
+    seed: int,
+    batch: int,
+    alpha: float,
+    reach: float | None,
+    points: int,
+    on_share: Callable[[float], None] | None = None,
 ) -> Knowledge:
     """The constants of a model on the data of a seed; minibatches have ``batch`` samples.
 
     ``reach``: radius of the ball about θ* in which σ of linear regression is a maximum, by default ‖θ(0) − θ*‖;
-    ``points``: of the trajectory, gradient descent with rate ``alpha``, along which others are measured.
+    ``points``: of the trajectory, gradient descent with rate ``alpha``, along which others are measured;
+    ``on_share`` is called with the share of them that is measured.
     """
     if model.is_linear and model.loss == "squared_error":
         return _ridge(model, data, seed, batch, reach)
     if optimum.is_logistic(model):
         return _logistic(model, data, seed, batch)
-    return _measured(model, data, seed, batch, alpha, points)
+    return _measured(model, data, seed, batch, alpha, points, on_share or (lambda share: None))
 
 
 def _ridge(model: Model, data: Federation, seed: int, batch: int, reach: float | None) -> Knowledge:
@@ -137,7 +145,15 @@ def _loss(shards: Sequence[estimate.Shard], theta: Floats, model: Model) -> floa
 # --- any other model --------------------------------------------------------------------------------------------
 
 
-def _measured(model: Model, data: Federation, seed: int, batch: int, alpha: float, points: int) -> Knowledge:
+def _measured(
+    model: Model,
+    data: Federation,
+    seed: int,
+    batch: int,
+    alpha: float,
+    points: int,
+    on_share: Callable[[float], None],
+) -> Knowledge:
     m, n = data.clients, model.parameters
     if m * points * n > _NUMBERS:
         most = _NUMBERS // (m * n)
@@ -149,6 +165,7 @@ def _measured(model: Model, data: Federation, seed: int, batch: int, alpha: floa
     theta = model.initial(seed).double()
     where, gradients, first = [], [], 0.0
     for step in range(points):
+        on_share(step / points)
         found = [loss(theta) for loss in losses]
         first = float(np.mean([value for value, _ in found])) if step == 0 else first
         each = torch.stack([gradient for _, gradient in found])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,12 +51,15 @@ class Own:
 
 
 def build(
-    config: schema.Config, own: Own | None = None, library: dict[str, Dataset] | None = None
+    config: schema.Config,
+    own: Own | None = None,
+    library: dict[str, Dataset] | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
 ) -> tuple[schema.Config, Study, list[Setting]]:
     """The resolved configuration, the study and what its seeds share.
 
     Datasets found in a ``library`` are taken from there, and others put there: studies that share one can be stacked
-    on one copy of their samples.
+    on one copy of their samples. ``on_progress(stage, share)`` is called while it is built.
     """
     own = own or Own()
     config = _resolve(config, own)
@@ -67,7 +70,11 @@ def build(
     model = _model(config, data[config.seed], own)
     _check_optimum(model, data[config.seed])
     schedules = {name: _schedule(name, config, own) for name in config.algorithms}
-    settings = [shared.setting(seed, rate, data[seed], schedules, model) for seed in seeds]
+    settings: list[Setting] = []
+    for seed in seeds:
+        if on_progress:
+            on_progress(f"building graph, rates and data of seed {seed}", len(settings) / config.seeds)
+        settings.append(shared.setting(seed, rate, data[seed], schedules, model))
     settings = _with_optimum(model, settings)
     runs = [
         replace(made, budget=config.train.budget, cap=s.caps[name][0], need=s.caps[name][1])
@@ -84,6 +91,8 @@ def build(
         config.eval.points,
         sorted(set(config.eval.at_delay)),
         config.train.precision,
+        eval_samples=config.eval.samples or 0,
+        eval_clients=config.eval.clients or 0,
     )
     return config, study, settings
 

@@ -76,6 +76,10 @@ _OPTIONS = {
 _MOST, _LONGEST = 4, 60
 
 
+_NEAR = 0.88
+"""A key of the same table that is spelt this much like it is the one that was meant."""
+
+
 def hint(path: str, value: object) -> str:
     """Say what was probably meant by a key that is not there.
 
@@ -89,6 +93,9 @@ def hint(path: str, value: object) -> str:
     table, _, key = path.rpartition(".")
     if len(key) > _LONGEST:  # no key is as long, and likeness takes long
         return ""
+    here = [place.rpartition(".")[2] for place in _places() if place.rpartition(".")[0] == table]
+    if near := [name for name in here if SequenceMatcher(None, key, name).ratio() >= _NEAR]:
+        return f"did you mean {near[0]!r}?"
     kinds = list(dict.fromkeys(filter(None, _index().get(path, []))))
     if kinds:  # other alternatives of the same table have it
         return f"it belongs to {_listed([repr(kind) for kind in kinds], 'and')}"

@@ -159,6 +159,18 @@ class Eval(Table):
     targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], BeforeValidator(as_list)] = Field(
         [0.4, 0.6, 0.75], description="accuracies whose delays summary.json reports"
     )
+    samples: Annotated[int, Field(ge=0, lt=WORD)] | None = Field(
+        None,
+        description="evaluate on this many test samples, drawn without replacement, the same in every run; absent, 0 "
+        "or more than there are: all",
+        examples=[1000],
+    )
+    clients: Annotated[int, Field(ge=0, lt=WORD)] | None = Field(
+        None,
+        description="evaluate this many clients of each run, drawn by seed, the same for every algorithm; absent, 0 or "
+        "more than there are: all. θ̄ and consensus_error are of all clients",
+        examples=[5],
+    )
 
 
 class Checkpoint(Table):

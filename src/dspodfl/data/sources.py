@@ -16,12 +16,11 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from dspodfl.data.dataset import Dataset
 from dspodfl.data.formats import read_cifar_binary, read_cifar_python, read_idx
 from dspodfl.errors import DataError, InputError, nearest
+from dspodfl.progress import Progress, current, for_python
 
 NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
 MINI_FILE = "fmnist_mini.npz"
@@ -214,27 +213,34 @@ def _download(source: _Source, target: Path, progress: bool) -> None:
 
 
 class _Bar:
-    """A rich progress bar in the form that pooch asks for."""
+    """Progress in the form that pooch asks for: that of whoever shows some already, or its own."""
 
     def __init__(self, name: str) -> None:
-        self._bar = Progress(
-            TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True)
-        )
-        self._task = self._bar.add_task("")
+        self._name, self._own, self._size = name, None if current() else for_python(), 0
         self.total = 0
 
     def update(self, size: int) -> None:
-        """So many more bytes have come."""
-        self._bar.start()
-        self._bar.update(self._task, total=self.total, advance=size)
+        """Count ``size`` more bytes."""
+        self._size += size
+        share = min(1.0, self._size / self.total) if self.total else 0.0
+        name = f"downloading {self._name}, {self._size / 1e6:,.1f} of {self.total / 1e6:,.1f} MB"
+        self._shown().stage(name, share)
+
+    def _shown(self) -> Progress:
+        shown = current()
+        if shown is None:
+            self._own = self._own or for_python()
+            shown = self._own.__enter__()
+        return shown
 
     def reset(self) -> None:
         """Start again at 0; pooch then adds the whole size once more."""
-        self._bar.reset(self._task)
+        self._size = 0
 
     def close(self) -> None:
-        """Leave the bar as it is."""
-        self._bar.stop()
+        """End the progress that is this one's own."""
+        if self._own is not None:
+            self._own.__exit__(None, None, None)
 
 
 def _unpack(archive: Path, source: _Source, target: Path) -> None:

@@ -154,6 +154,11 @@ class Ledger:
         run = torch.arange(len(self.runs), device=self.device)
         return cost[pick, :, run].T.contiguous(), first[pick, run]
 
+    @property
+    def raw(self) -> tuple[Tensor, Tensor]:
+        """Raw processing and transmission delay of each run so far. Shapes: (runs,) each."""
+        return self._client.total, self._link.total
+
     def _new(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> tuple[Tensor, Tensor]:
         """The events that count: what was counted before the ledger began is not counted twice."""
         again = int(self._begun - k[0])

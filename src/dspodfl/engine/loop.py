@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dspodfl.engine import split as splitting
 from dspodfl.engine.advance import Advance, choose, in_huge_pages
-from dspodfl.engine.ledger import Tally, Totals
+from dspodfl.engine.ledger import Ledger, Tally, Totals
 from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.engine.state import Held, Piece, State, cut
@@ -49,6 +49,13 @@ class Counters:
         found = torch.stack([column[t] for column in delays]).cpu().T.tolist()
         counts = torch.stack([tally.sgd_steps[t], tally.link_uses[t]]).cpu().T.tolist()
         return [Counters(*d, *c) for d, c in zip(found, counts, strict=True)]
+
+    @staticmethod
+    def of(totals: Totals, stack: Stack, device: torch.device) -> list[Counters]:
+        """The counters of every run where it is resumed; the numbers are those of `after`, to the last bit."""
+        delays = (*Ledger(stack.runs, device, totals).raw, *totals.normalized.T)
+        found = torch.stack([column.cpu() for column in delays]).T.tolist()
+        return [Counters(*d, *c) for d, c in zip(found, totals.fired.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +101,7 @@ def simulate(
     reach: Callable[[int], int] | None = None,
     split: Split | None = None,
     shrink: bool = False,
+    pending: Sequence[int] = (),
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
@@ -108,7 +116,8 @@ def simulate(
     With ``shrink``, the loop ends early where half of the clients belong to runs that are over and still cost time
     (`shrunk` says where): the others go on, from the last snapshot's state, as a smaller stack.
 
-    Started from a state, it goes on as if it had never stopped: what was evaluated is not evaluated again.
+    Started from a state, it goes on as if it had never stopped: what was evaluated is not evaluated again, except for
+    the ``pending`` runs, whose evaluation at that iteration was not finished.
     With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
@@ -130,6 +139,10 @@ def simulate(
                 lookout.freeze(run)
         if resumed is None:
             yield lookout.at(0, everyone, [Counters()] * len(everyone), lambda: totals)
+        else:
+            over = stack.over(totals, iterations, problem.device)
+            if (yield from _made_up_for(lookout, stack, totals, over, pending, shrink and advance.idles)):
+                return
         words = stack.clients * (problem.batch_size + 1) + stack.all_links
         length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
         for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
@@ -162,6 +175,24 @@ def simulate(
                     if reached in shrinking and lookout.small:
                         yield lookout.at(reached, [], [], counted, shrinks=True)
                         return
+
+
+def _made_up_for(
+    lookout: _Lookout, stack: Stack, totals: Totals, over: set[int], pending: Sequence[int], shrink: bool
+) -> Generator[Snapshot, None, bool]:
+    """Evaluate the runs whose evaluation was ended before its end, where a loop is resumed.
+
+    Gives whether the loop ends there, to be started again as a smaller stack.
+    """
+    lookout.end(over - set(pending))
+    if not pending:
+        return False
+    counters = Counters.of(totals, stack, lookout.device)
+    yield lookout.at(totals.iteration, list(pending), counters, lambda: totals, over & set(pending))
+    if not shrink or totals.iteration % SHRINKS or not lookout.small or len(lookout.ended) == len(stack.runs):
+        return False
+    yield lookout.at(totals.iteration, [], [], lambda: totals, shrinks=True)
+    return True
 
 
 def _shrinking(last: int) -> set[int]:
@@ -219,6 +250,11 @@ class _Lookout:
             if not self._advance.rests and not self._diverged[run]:
                 self._advance.freeze(run)
             self.ended.add(run)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are."""
+        return self._problem.device
 
     @property
     def small(self) -> bool:

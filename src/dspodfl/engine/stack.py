@@ -133,6 +133,15 @@ class Stack:
         table.sort_indices()
         return Neighbours(table.indptr, table.indices, table.data)
 
+    def over(self, totals: Totals, iterations: int, device: torch.device) -> set[int]:
+        """Return the runs that are over, of a loop of so many iterations, once this was counted."""
+        v, v_hat = (torch.zeros((1, n), dtype=torch.bool, device=device) for n in (self.clients, self.all_links))
+        spent = (
+            Ledger(self.runs, device, totals).trial(np.array([totals.iteration]), v, v_hat).tally.cost_before.tolist()
+        )
+        ended = [run.last(iterations) <= totals.iteration for run in self.runs]
+        return {r for r, run in enumerate(self.runs) if ended[r] or spent[r] >= run.limit}
+
     def blocks(
         self,
         iterations: int,
@@ -171,14 +180,8 @@ class _Draw:
         self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
         self._limit = torch.tensor([run.limit for run in stack.runs], dtype=torch.float64, device=device)
         self._spending = any(run.spends for run in stack.runs)
-        self._live = set(range(len(stack.runs))) - (self._over(start) if start else set())
+        self._live = set(range(len(stack.runs))) - (stack.over(start, iterations, device) if start else set())
         self._arrange()
-
-    def _over(self, start: Totals) -> set[int]:
-        """Return the runs that were over before a state that the loop is started from."""
-        v, v_hat = (torch.zeros((1, n), dtype=torch.bool, device=self.device) for n in self._sizes)
-        spent = self.ledger.trial(np.array([start.iteration]), v, v_hat).tally.cost_before >= self._limit
-        return {r for r, cap in enumerate(self.caps) if cap <= start.iteration or bool(spent[r])}
 
     @property
     def _sizes(self) -> tuple[int, int]:

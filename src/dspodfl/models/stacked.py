@@ -147,7 +147,7 @@ class Stacked:
 
     def scores(self, packed: Tensor, x: Tensor) -> Tensor:
         """Every model's scores of every sample. Shapes: packed (M, width), x (S, *input_shape) -> (M, S, outputs)."""
-        models, samples = self._chunks(len(packed), len(x), packed.element_size())
+        models, samples = self.chunks(len(packed), len(x), packed.element_size())
         rows = []
         for m in range(0, len(packed), models):
             state = Pass(packed[m : m + models], None, self.precision)
@@ -165,7 +165,7 @@ class Stacked:
         images = x.ndim == 5 and not isinstance(self.layers[0], Flatten)
         return x.permute(0, 1, 3, 4, 2).contiguous() if images else x
 
-    def _chunks(self, models: int, samples: int, size: int) -> tuple[int, int]:
+    def chunks(self, models: int, samples: int, size: int) -> tuple[int, int]:
         """How many models and samples to evaluate at a time, by an upper bound of their activations."""
         shape: tuple[int, ...] = self.model.input_shape
         largest = total = math.prod(shape)
