@@ -93,12 +93,12 @@ def hint(path: str, value: object) -> str:
     table, _, key = path.rpartition(".")
     if len(key) > _LONGEST:  # no key is as long, and likeness takes long
         return ""
-    here = [place.rpartition(".")[2] for place in _places() if place.rpartition(".")[0] == table]
-    if near := [name for name in here if SequenceMatcher(None, key, name).ratio() >= _NEAR]:
-        return f"did you mean {near[0]!r}?"
     kinds = list(dict.fromkeys(filter(None, _index().get(path, []))))
     if kinds:  # other alternatives of the same table have it
         return f"it belongs to {_listed([repr(kind) for kind in kinds], 'and')}"
+    here = [place for place in _places() if table and place.rpartition(".")[0] == table]
+    if alike := [place.rpartition(".")[2] for place in here if _likeness(key, place) >= _NEAR]:
+        return f"did you mean {alike[0]!r}?"
     found = [other for other in _candidates(key, value) if other != path]
     near = [other for other in found if table and other.partition(".")[0] == table.partition(".")[0]]
     found = (near or found)[:_MOST]
