@@ -88,9 +88,9 @@ def test_what_has_not_changed_is_not_judged_again(monkeypatch):
     """Unless the rule is one's own: its models may change although nothing fires."""
     looked, judge = [], Problem.judge
 
-    def counted(self, packed, dataset):
+    def counted(self, packed, dataset, check=None):
         looked.append(len(packed))
-        return judge(self, packed, dataset)
+        return judge(self, packed, dataset, check)
 
     monkeypatch.setattr(Problem, "judge", counted)
     settings = config(until=30.0)
