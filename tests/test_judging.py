@@ -17,6 +17,7 @@ from dspodfl import Config, ConfigError, Result, Simulation, run
 from dspodfl import problem as problems
 from dspodfl.checkpoint import Store, load
 from dspodfl.judging import EvaluationStoppedError, Judge
+from dspodfl.models.stacked import Stacked
 from dspodfl.problem import Problem, evaluated_clients, evaluated_samples, ordered_sum
 from dspodfl.resume import Unfinished
 
@@ -120,6 +121,22 @@ def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
     parts = run(config).metrics
     assert parts[CLIENTS].equals(whole[CLIENTS])
     assert np.allclose(parts["consensus_error"], whole["consensus_error"], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("at_once", [20_000, 10**9])
+def test_stacked_networks_are_evaluated_in_as_many_batches_as_are_announced(at_once, monkeypatch):
+    """They are those of GPUs; what cuts them into batches does not depend on the device."""
+    monkeypatch.setattr("dspodfl.models.stacked._ACTIVATIONS_AT_ONCE", at_once)
+    study = Simulation(tiny(data=IMAGES, model={"name": "cnn", "channels": [2]}, algorithms=["dgd"])).study
+    problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=2, samples=30)
+    theta = torch.stack([study.model.initial(seed) for seed in range(3)])
+    plain = problem.evaluate(theta, 0)
+    problem.stacked = Stacked.of(study.model)
+    asked = []
+    found = problem.judge(problem.pack(theta), 0, lambda: asked.append(None))
+    assert len(asked) == problem.batches_of(3, 0) and (len(asked) > 1) == (at_once == 20_000)
+    assert torch.equal(found.accuracy, plain.accuracy)
+    assert torch.allclose(found.loss, plain.loss, rtol=1e-5)
 
 
 # --- thinned --------------------------------------------------------------------------------------------------

@@ -243,7 +243,8 @@ class Simulation:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
             show.say(f"out of memory: going on with smaller waves (runs: {sizes})")
         elif not self.measured:
-            seconds = expected_seconds([self.study], self.device)
+            with self.timing.during("building"):
+                seconds = expected_seconds([self.study], self.device)
             show.forecast(None if seconds is None else seconds / self.team.ranks, ADVICE)
 
     def _measured(self, found: Measurement) -> None:

@@ -79,7 +79,7 @@ def know(
         return _ridge(model, data, seed, batch, reach)
     if optimum.is_logistic(model):
         return _logistic(model, data, seed, batch)
-    return _measured(model, data, seed, batch, alpha, points, on_share or (lambda share: None))
+    return _measured(model, data, seed, batch, alpha, points, on_share)
 
 
 def _ridge(model: Model, data: Federation, seed: int, batch: int, reach: float | None) -> Knowledge:
@@ -152,7 +152,7 @@ def _measured(
     batch: int,
     alpha: float,
     points: int,
-    on_share: Callable[[float], None],
+    on_share: Callable[[float], None] | None = None,
 ) -> Knowledge:
     m, n = data.clients, model.parameters
     if m * points * n > _NUMBERS:
@@ -165,7 +165,8 @@ def _measured(
     theta = model.initial(seed).double()
     where, gradients, first = [], [], 0.0
     for step in range(points):
-        on_share(step / points)
+        if on_share:
+            on_share(step / points)
         found = [loss(theta) for loss in losses]
         first = float(np.mean([value for value, _ in found])) if step == 0 else first
         each = torch.stack([gradient for _, gradient in found])
