@@ -5,6 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LONGEST = 400
+"""Characters of a value that a message repeats."""
+
+
+def shown(value: object, most: int = _LONGEST) -> str:
+    """Return ``repr(value)`` for a message: at most ``most`` characters, whatever the value is.
+
+    >>> shown("x" * 1000, most=8)
+    "'xxxxxx…"
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError, MemoryError):  # an integer of thousands of digits, a list in a list in a list
+        text = f"a value of type {type(value).__name__} that is too large to be shown"
+    return text if len(text) <= most else text[: most - 1] + "…"
+
 
 class InputError(ValueError):
     """What the user gave cannot be used: names the field, the value and what is allowed.
@@ -16,7 +32,7 @@ class InputError(ValueError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
-        super().__init__(f"{field} = {value!r}: must be {allowed}")
+        super().__init__(f"{field} = {shown(value)}: must be {allowed}")
 
 
 class DataError(RuntimeError):

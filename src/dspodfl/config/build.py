@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,9 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
+from dspodfl import bounded, models, optimum, rates, schedule, topology
 from dspodfl import data as datasets
 from dspodfl import learning_rate as lr
-from dspodfl import models, optimum, rates, schedule, topology
 from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Run
@@ -266,8 +267,9 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
     links = field.endswith("link")
     columns = ["source", "target", "rate"] if links else ["client", "rate"]
     try:
-        table = pd.read_csv(path, dtype=str, skipinitialspace=True, comment="#")
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
+        text = bounded.read_text(path)
+        table = pd.read_csv(io.StringIO(text), dtype=str, skipinitialspace=True, comment="#")
+    except (DataError, OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
         raise InputError(f"{field}.file", path, f"a readable CSV file ({str(error).strip()})") from None
     if list(table.columns) != columns:
         raise InputError(
