@@ -305,6 +305,9 @@ class Npz(Mapping[str, np.ndarray]):
         except DataError:
             self._file.close()
             raise
+        except zipfile.BadZipFile as error:
+            self._file.close()
+            raise DataError(f"{_name(path)}: cannot be read: not an .npz archive ({_why(error)})") from None
         except _BAD as error:
             self._file.close()
             raise DataError(f"{_name(path)}: cannot be read as .npz with plain arrays: {_why(error)}") from None

@@ -180,7 +180,7 @@ def _exponential(n: int) -> Graph:
 
 def _uniforms(word: int) -> np.random.RandomState:
     """The Mersenne Twister as Python's own generator starts it from a word: the same uniforms, many at a time."""
-    return np.random.RandomState([word])  # type: ignore[arg-type]  # a list is one of the seeds that it takes
+    return np.random.RandomState([word])
 
 
 def _geometric(n: int, seed: int, radius: float) -> Graph:
@@ -324,11 +324,10 @@ def generate(
         raise InputError("graph", what, allowed)
     for first in range(0, ATTEMPTS, 100):
         attempts = np.arange(first, min(first + 100, ATTEMPTS))
-        for attempt, word in zip(
-            attempts, rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist(), strict=True
-        ):
+        words = rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist()
+        for attempt, word in enumerate(words, first):
             if on_draw:
-                on_draw(int(attempt))
+                on_draw(attempt)
             drawn = generator(n, seed=word, **parameters)
             if allow_disconnected or drawn.connected:
                 return drawn

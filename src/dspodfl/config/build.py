@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import networkx as nx
@@ -16,7 +18,7 @@ import pandas as pd
 from dspodfl import bounded, models, optimum, rates, schedule, topology
 from dspodfl import data as datasets
 from dspodfl import learning_rate as lr
-from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
+from dspodfl.config import data_tables, footprint, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Run
 from dspodfl.errors import DataError, InputError
@@ -47,19 +49,25 @@ class Own:
 
 
 def build(
-    config: schema.Config, own: Own | None = None, library: dict[str, Dataset] | None = None
+    config: schema.Config,
+    own: Own | None = None,
+    library: dict[str, Dataset] | None = None,
+    on_progress: footprint.OnProgress | None = None,
 ) -> tuple[schema.Config, Study, list[Setting]]:
     """The resolved configuration, the study and what its seeds share.
 
     Datasets found in a ``library`` are taken from there, and others put there: studies that share one can be stacked
-    on one copy of their samples.
+    on one copy of their samples. ``on_progress`` is called with what is being built, and the share that is done. What
+    does not fit into memory is an `InputError` before anything is built; what is large is a warning with numbers.
     """
     own = own or Own()
     config = _resolve(config, own)
-    shared = _Shared(config, own, {} if library is None else library)
+    _announce(config, own, on_progress)
+    shared = _Shared(config, own, {} if library is None else library, on_progress)
     rate = _learning_rate(config.train.learning_rate)
     settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
     model = _model(config, settings[0].data, own)
+    footprint.check_model(config, model)
     _check_optimum(model, settings[0].data)
     settings = _with_optimum(model, settings)
     schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
@@ -79,6 +87,19 @@ def build(
         config.train.precision,
     )
     return config, study, settings
+
+
+class LargeStudyWarning(UserWarning):
+    """Building a study takes much memory or time."""
+
+
+def _announce(config: schema.Config, own: Own, on_progress: footprint.OnProgress | None) -> None:
+    """Refuse what does not fit, and say what is large, before anything is built."""
+    note = footprint.check(config, graph=own.graph is None, data=own.data is None)
+    if note is not None and on_progress is not None:
+        on_progress(note, 0.0)
+    elif note is not None:
+        warnings.warn(note, LargeStudyWarning, stacklevel=3)
 
 
 def _resolve(config: schema.Config, own: Own) -> schema.Config:
@@ -120,8 +141,15 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
 class _Shared:
     """What the seeds of a study have in common, loaded once."""
 
-    def __init__(self, config: schema.Config, own: Own, library: dict[str, Dataset]) -> None:
+    def __init__(
+        self,
+        config: schema.Config,
+        own: Own,
+        library: dict[str, Dataset],
+        on_progress: footprint.OnProgress | None = None,
+    ) -> None:
         self.config, self.own, self.n = config, own, config.clients.count
+        self._on_progress = on_progress
         self._fixed: Dataset | Federation | None = own.data
         table = config.data
         if own.data is None and isinstance(table, data_tables.Npz):
@@ -131,10 +159,16 @@ class _Shared:
                 library[table.name] = datasets.load(table.name)
             self._fixed = library[table.name]
 
+    def _tell(self, seed: int, what: str, share: float) -> None:
+        """Say what of a seed is being built; a share of what there is to do for it is done."""
+        if self._on_progress:
+            self._on_progress(f"seed {seed}: {what}", (seed - self.config.seed + share) / self.config.seeds)
+
     def setting(self, seed: int, rate: lr.LearningRate) -> Setting:
         """Graph, rates and data of one seed."""
-        config = self.config
+        config, self._seed = self.config, seed
         wiring = self._wiring(seed if config.graph.seed is None else config.graph.seed)
+        self._tell(seed, "rates", 0.5)
         table = config.rates
         graph = wiring.topology.graph
         drawn = rates.Rates(
@@ -149,12 +183,10 @@ class _Shared:
         )
         start = np.zeros(1, dtype=np.int64)
         for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
-            with np.errstate(over="ignore"):
-                known = np.isfinite(values) & np.isfinite(1.0 / values)
-            if not known.all():
-                raise InputError(
-                    f"rates.{name}", law.model_dump(), "a law whose values, and delays 1/value, are finite"
-                )
+            if not (values >= rates.LEAST).all():  # NaN is not either
+                allowed = "a law whose values are finite and at least 2⁻³² ≈ 2.3e-10: nothing rarer is ever drawn"
+                raise InputError(f"rates.{name}", law.model_dump(), allowed)
+        self._tell(seed, "data", 0.7)
         return Setting(seed, wiring, drawn, self._data(seed if config.data.seed is None else config.data.seed))
 
     def _graph(self, table: graph_tables.GraphTable, seed: int, *, turn: int = 0) -> Graph:
@@ -171,7 +203,13 @@ class _Shared:
         common = set(graph_tables.GraphTable.model_fields) | {"kind"}
         parameters = {key: value for key, value in table.model_dump().items() if key not in common}
         allow = self.config.graph.allow_disconnected
-        return generate(table.kind, self.n, seed, allow_disconnected=allow, entity=turn, **parameters)  # type: ignore[attr-defined]
+
+        def on_draw(attempt: int) -> None:
+            many = f", draw {attempt + 1:,} (those before are not connected)" if attempt else ""
+            self._tell(self._seed, f"graph{many}", 0.0)
+
+        kind: str = table.kind  # type: ignore[attr-defined]
+        return generate(kind, self.n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
 
     def _wiring(self, seed: int) -> topology.Wiring:
         table = self.config.graph
@@ -188,7 +226,9 @@ class _Shared:
         elif isinstance(dynamics, graph_tables.WaypointDynamics):
             radius = getattr(table, "radius", 0.0)
             speed = (dynamics.speed[0], dynamics.speed[1])
-            made = topology.Waypoint(base, seed, radius, self.config.train.iterations, speed, dynamics.pause)
+            walking = partial(self._tell, self._seed, "walks of the clients")
+            horizon = self.config.train.iterations
+            made = topology.Waypoint(base, seed, radius, horizon, speed, dynamics.pause, lambda s: walking(0.5 * s))
         else:
             made = topology.Static(base)
         if not table.allow_disconnected and not made.moving and not made.graph.connected:

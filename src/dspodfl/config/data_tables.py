@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table
+from dspodfl.config.tables import Count, NonNegative, Positive, Seed, Size, Table
+from dspodfl.data.dataset import MAX_CLASSES
 
 
 class Iid(Table):
@@ -94,10 +95,10 @@ class Synthetic(Partitioned):
     """Gaussian classes."""
 
     name: Literal["synthetic"]
-    samples: Count = 6000
-    test_samples: Count = 1000
-    features: Count = 32
-    classes: Annotated[int, Field(ge=2, lt=WORD)] = 10
+    samples: Size = 6000
+    test_samples: Size = 1000
+    features: Size = 32
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = 10
     separation: NonNegative = 2.0
     noise: Positive = 1.0
 
@@ -106,9 +107,9 @@ class Ridge(DataTable):
     """Linear regression with a known optimum, one sample set a client."""
 
     name: Literal["ridge"]
-    samples: Count = 100
-    test_samples: Count = 1000
-    dimension: Count = 20
+    samples: Size = 100
+    test_samples: Size = 1000
+    dimension: Size = 20
     heterogeneity: NonNegative = 1.0
     noise: NonNegative = 0.1
     l2: NonNegative = 0.1

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Probability, Seed, Table, as_list, refuse
+from dspodfl.config.tables import LEAST, WORD, Chance, Count, Positive, Seed, Table, as_list, refuse
 
 
 class StaticDynamics(Table):
@@ -42,23 +42,27 @@ class BernoulliDynamics(Table):
     """Every link exists with probability ``up``, anew at every iteration."""
 
     kind: Literal["bernoulli"]
-    up: Probability
+    up: Chance
 
 
 class MarkovDynamics(Table):
     """An absent link appears with probability ``up``, a present one fails with probability ``down``."""
 
     kind: Literal["markov"]
-    up: Probability
-    down: Probability
+    up: Chance
+    down: Chance
+
+
+Speed = Annotated[float, Field(ge=LEAST, le=2)]
+"""Sides of the unit square per iteration; above 2, several waypoints would be visited within one iteration."""
 
 
 class WaypointDynamics(Table):
     """Clients walk to random waypoints; speed (least, most) in sides of the unit square per iteration."""
 
     kind: Literal["waypoint"]
-    speed: Annotated[list[Positive], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = [0.001, 0.01]
-    pause: NonNegative = 0.0
+    speed: Annotated[list[Speed], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = [0.001, 0.01]
+    pause: Annotated[float, Field(ge=0, le=1e9)] = 0.0
 
 
 Dynamics = Annotated[
@@ -127,7 +131,7 @@ class ErdosRenyi(GraphTable):
     """Every pair with probability ``p``; redrawn until connected."""
 
     kind: Literal["erdos_renyi"]
-    p: Probability = 0.5
+    p: Chance = 0.5
 
 
 class Regular(GraphTable):
@@ -141,7 +145,7 @@ class SmallWorld(GraphTable):
     """Watts–Strogatz: a ring with ``neighbours`` each, links rewired with probability ``rewire``."""
 
     kind: Literal["small_world"]
-    neighbours: Annotated[int, Field(ge=2)] = 4
+    neighbours: Annotated[int, Field(ge=2, lt=WORD)] = 4
     rewire: Annotated[float, Field(ge=0, le=1)] = 0.1
 
 

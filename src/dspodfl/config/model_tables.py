@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from dspodfl.config.tables import Count, NonNegative, Table, as_list, refuse
+from dspodfl.config.tables import NonNegative, Size, Table, as_list, refuse
 
 
 class Svm(Table):
@@ -34,14 +34,14 @@ class Mlp(Table):
     """Fully connected, ReLU."""
 
     name: Literal["mlp"]
-    hidden: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = [64]
+    hidden: Annotated[list[Size], BeforeValidator(as_list), Field(min_length=1)] = [64]
 
 
 class Cnn(Table):
     """3 × 3 convolutions, ReLU and pooling, then linear."""
 
     name: Literal["cnn"]
-    channels: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = [16, 32]
+    channels: Annotated[list[Size], BeforeValidator(as_list), Field(min_length=1)] = [16, 32]
 
 
 class Vgg11(Table):

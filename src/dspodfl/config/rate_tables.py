@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from dspodfl.config.tables import WORD, Positive, Probability, Seed, Table, as_list
+from dspodfl.config.tables import WORD, Chance, Positive, Probability, Seed, Table, as_list
 
 
 class BetaLaw(Table):
@@ -73,7 +73,7 @@ class Rates(Table):
     sgd: Law = BetaLaw()
     link: Law = BetaLaw()
     refresh: Annotated[int, Field(ge=0, lt=WORD)] = 0
-    floor: Probability = 1e-6
+    floor: Chance = 1e-6
     growth: Literal["none", "learning_rate"] = "none"
     link_draw: Literal["symmetric", "two_sided"] = "symmetric"
     seed: Seed | None = None
