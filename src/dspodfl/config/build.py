@@ -109,6 +109,8 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
         dealt = isinstance(own.data, Federation)
         partition = None if dealt else getattr(config.data, "partition", data_tables.Labels())
         changes["data"] = data_tables.CustomData(name="custom", partition=partition, seed=config.data.seed)
+        if isinstance(config.data, data_tables.Ridge):
+            changes["model"] = _penalized(config.model, config.data.l2)
     elif isinstance(config.data, data_tables.CustomData):
         raise InputError("data.name", "custom", "given with the data themselves: run(config, data=…)")
     if own.model is not None:
@@ -136,6 +138,15 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
             raise InputError("clients.count", count, f"{number}, the number of clients in {source}")
     changes["clients"] = schema.Clients(count=count)
     return config.model_copy(update=changes)
+
+
+def _penalized(model: Any, l2: float) -> Any:
+    """Give a linear model the penalty of the ridge problem that the configuration names."""
+    if not isinstance(model, model_tables.Linear):
+        return model
+    if model.l2 not in (None, l2):
+        raise InputError("model.l2", model.l2, f"left out: the penalty is data.l2 = {l2}")
+    return model.model_copy(update={"l2": l2})
 
 
 class _Shared:

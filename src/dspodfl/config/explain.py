@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from dspodfl.config import schema
 from dspodfl.config.model_tables import Factory
-from dspodfl.errors import nearest
+from dspodfl.errors import nearest, shown
 
 _WORDS = {
     "float_type": "a number",
@@ -41,7 +41,7 @@ def explain(error: ValidationError) -> list[str]:
         elif kind in ("union_tag_invalid", "union_tag_not_found"):
             lines.append(_wrong_tag(path, context, value))
         elif kind == "refused":
-            lines.append(f"{context['field']} = {context['value']!r}: must be {context['allowed']}")
+            lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
             words = _WORDS.get(kind, plain).format(**context)
@@ -51,8 +51,7 @@ def explain(error: ValidationError) -> list[str]:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+    return shown(value, 80)
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
@@ -123,7 +122,7 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
     given = context.get("tag", value)
     own = " (or give model.factory)" if "factory" in tags else ""
     tags = [tag for tag in tags if tag not in ("factory", "custom")]  # no name to write, or Python's alone
-    return f"{path}.{key} = {given!r}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
+    return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
 
 
 def _about(table: type[BaseModel] | None, path: str) -> str:

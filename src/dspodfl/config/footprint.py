@@ -263,6 +263,7 @@ def _within(radius: float) -> float:
 
 def _data(config: schema.Config) -> Part:
     table, n, seeds = config.data, config.clients.count, config.seeds
+    value: object
     if isinstance(table, data_tables.Ridge):
         numbers = float(table.samples * n + table.test_samples) * table.dimension
         size, square = numbers * (4 * seeds + 24), 16.0 * table.dimension**2
@@ -277,10 +278,12 @@ def _data(config: schema.Config) -> Part:
         size, seconds = numbers * 4 * (seeds + 1), seeds * numbers * _NUMBER_SECONDS
         sizes = {key: getattr(table, key) for key in ("samples", "test_samples", "features", "classes")}
         key = max(sizes, key=lambda name: sizes[name])
-        samples, field, value, classes = float(table.samples), f"data.{key}", sizes[key], float(table.classes)
+        samples, classes = float(table.samples), float(table.classes)
+        field, value = f"data.{key}", sizes[key]
     else:
         samples, features, width = _SHAPES.get(table.name, (0, 0, 0))
-        size, seconds, field, value, classes = samples * features * width * 2.0, 0.0, "data.name", table.name, 10.0
+        size, seconds, classes = samples * features * width * 2.0, 0.0, 10.0
+        field, value = "data.name", table.name
     dealt, more = _partition(getattr(table, "partition", None), n, samples, classes)
     if dealt * seeds > size:
         field, value = "clients.count", n

@@ -157,6 +157,8 @@ class Config(Table):
             super().__init__(**_complete(values))
         except ValidationError as error:
             raise ConfigError(explain(error)) from None
+        except RecursionError:
+            raise ConfigError(["config: lists and tables nest too deep"]) from None
 
     @model_validator(mode="after")
     def _together(self) -> Config:
