@@ -124,10 +124,12 @@ def print_result(result: Result) -> None:
     OUT.print(Text(result.title), soft_wrap=True)
     OUT.print(table)
     seeds = next(iter(algorithms.values()))["seeds"]
+    lost = sum(found["diverged"] for found in algorithms.values())
+    left_out = f" (without the {lost} run{'' if lost == 1 else 's'} that diverged)" if lost else ""
     OUT.print(
         Text(
             f"after {about['iterations_done']:,} of {about['iterations']:,} iterations; mean ± std over {seeds} "
-            f"seed{'' if seeds == 1 else 's'}; "
+            f"seed{'' if seeds == 1 else 's'}{left_out}; "
             "delays are raw totals, median over seeds (n/m: reached by n of m runs, the others count as infinite)"
             f"\n{about['wall_seconds']:.1f} s, {_speed(about['run_iterations_per_second'])} run-iterations/s on "
             f"{about['device']}, {about['precision']}"

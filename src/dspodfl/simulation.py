@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from dspodfl import roster
+from dspodfl.arguments import check_inputs, check_options
 from dspodfl.checkpoint import Checkpoint
 from dspodfl.config import Config, dumps
 from dspodfl.config.build import Own, build
@@ -77,6 +78,7 @@ class Simulation:
         on_plan: Callable[[Plan], None] | None = None,
         team: Team | None = None,
     ) -> None:
+        check_inputs(config, graph, schedules, device)
         config, self.team = config or Config(), team or Alone()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
@@ -316,6 +318,7 @@ def run(
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
+    check_options(callbacks, out, resume, record_events=record_events, overwrite=overwrite)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
     if out is None and resume is None:
         simulation = Simulation(config, record_events=record_events, **brought)

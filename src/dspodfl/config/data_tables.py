@@ -24,11 +24,15 @@ class Labels(Table):
     allow_unused: bool = False
 
 
+Alpha = Annotated[float, Field(ge=1e-9, le=1e9)]
+"""Concentrations at whose ends one client has everything, or all have the same to the last sample."""
+
+
 class Dirichlet(Table):
     """Each class dealt in Dirichlet(alpha) proportions."""
 
     kind: Literal["dirichlet"]
-    alpha: Positive
+    alpha: Alpha
 
 
 class Shards(Table):
@@ -42,7 +46,7 @@ class Quantity(Table):
     """Every client the same mix, in Dirichlet(alpha) sizes."""
 
     kind: Literal["quantity"]
-    alpha: Positive
+    alpha: Alpha
 
 
 class Shared(Table):

@@ -83,7 +83,7 @@ class Scale(Table):
     """How a study is divided over several processes. None of it changes an event."""
 
     split: Literal["auto", "runs", "clients"] = "auto"
-    timeout: Positive = 300.0
+    timeout: Annotated[float, Field(gt=0, le=1e7)] = 300.0
 
 
 FREE = ("checkpoint", "scale")
