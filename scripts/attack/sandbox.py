@@ -22,6 +22,8 @@ from types import TracebackType
 from typing import Self
 
 ROOT = Path(__file__).parents[2]
+RUN = "@run"
+"""In the place of a command: run the study of a file from Python."""
 _LONGEST_LINE = 2000
 _MOST_LINES = 40
 
@@ -128,6 +130,21 @@ def report(name: str, tried: int, failures: list[str]) -> dict[str, object]:
 # --- the process itself -----------------------------------------------------------------------------------------
 
 
+def _run(study: Path) -> None:
+    """Run three iterations of a study from Python, which draws no figures; errors are said as the command line does."""
+    from dspodfl.config import load
+    from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
+    from dspodfl.simulation import run
+
+    try:
+        run(load(study, ["train.iterations=3", "eval.every=2"]))
+    except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0)
+
+
 def _attempt(words: Sequence[str]) -> Ending:
     from dspodfl import cli
 
@@ -138,7 +155,7 @@ def _attempt(words: Sequence[str]) -> Ending:
     wrong = ""
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
+            _run(Path(words[1])) if words[0] == RUN else cli.main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:

@@ -37,6 +37,7 @@ DEPTH = 64
 SHARE = 0.8
 """Of the available memory, what the content of a file may take."""
 _MEMBERS = 10_000
+_BITS = 1024
 
 
 class MissingFileError(DataError):
@@ -56,6 +57,14 @@ def check(path: str | os.PathLike[str], limit: int = DATA) -> int:
 
     """
     return _checked(path, _stat(path), limit)
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Return whether there is a folder of that name; False also where no folder could have it."""
+    try:
+        return stat.S_ISDIR(_stat(path).st_mode)
+    except DataError:
+        return False
 
 
 def _stat(path: str | os.PathLike[str]) -> os.stat_result:
@@ -182,7 +191,7 @@ def read_text(path: str | os.PathLike[str], limit: int = TEXT) -> str:
 # --- TOML and JSON ----------------------------------------------------------------------------------------------
 
 _STRINGS = re.compile(r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*+"|\'[^\'\n]*+\'|#[^\n]*+', re.DOTALL)
-_LONG_KEY = re.compile(rf"(?:[\w-]++[ \t]*+\.[ \t]*+){{{DEPTH},}}")
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{DEPTH},}}")
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
@@ -212,6 +221,8 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(f"lists and tables nest more than {DEPTH} deep") from None
     if _too_deep(found):
         raise ValueError(f"lists and tables nest more than {DEPTH} deep")
+    if _too_long(found):
+        raise ValueError(f"an integer has more than {_BITS:,} bits")
     return found
 
 
@@ -272,6 +283,17 @@ def _too_deep(value: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def _too_long(value: Any) -> bool:
+    """Whether there is an integer of more than `_BITS` bits: Python writes none of more than 4,300 digits."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, int) and item.bit_length() > _BITS:
+            return True
+        left += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return False
 
 
 # --- archives of arrays -----------------------------------------------------------------------------------------

@@ -259,23 +259,25 @@ GENERATORS: dict[str, tuple[bool, Callable[..., Graph]]] = {
 }
 """Kind -> (whether it is random, its generator)."""
 
-_HOPELESS = 60.0
-"""Expected clients without a neighbour, of which e⁻⁶⁰ is the probability that there is none."""
+_HOPELESS = -20.0
+"""Logarithm of a probability that is none."""
 
 
-def isolated(kind: str, n: int, parameters: Mapping[str, Any]) -> float:
-    """Return a number that the expected number of clients without neighbours exceeds, in one draw of a graph.
+def log_connected(kind: str, n: int, parameters: Mapping[str, Any]) -> float:
+    """Return what the logarithm of the probability that one draw of a graph is connected is about, or below.
 
-    >>> isolated("erdos_renyi", 3, {"p": 0.5})
-    0.75
+    A connected graph has a spanning tree, of which there are nⁿ⁻², each with probability pⁿ⁻¹ at most; and no client
+    without neighbours, of whom n (1 − p)ⁿ⁻¹ are expected.
+
+    >>> round(log_connected("erdos_renyi", 3, {"p": 0.001}), 1)
+    -12.7
     """
-    if kind == "geometric":
-        near = min(1.0, math.pi * min(parameters["radius"], 1.0) ** 2)
-    elif kind == "erdos_renyi":
-        near = parameters["p"]
-    else:
+    near = {"geometric": math.pi * min(parameters.get("radius", 1.0), 1.0) ** 2, "erdos_renyi": parameters.get("p", 1)}
+    p = near.get(kind, 1.0)
+    if n < 2 or not 0.0 < p < 1.0:
         return 0.0
-    return float(n * (1.0 - near) ** (n - 1)) if n > 1 else 0.0
+    trees = (n - 2) * math.log(n) + (n - 1) * math.log(p)
+    return min(0.0, trees, -n * (1.0 - p) ** (n - 1))
 
 
 def generate(
@@ -318,10 +320,9 @@ def generate(
         return generator(n, **parameters)
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     what, advice = f"{kind} with {n} clients, {given}", "change the parameters or set allow_disconnected = true"
-    alone = isolated(kind, n, parameters)
-    if not allow_disconnected and alone > _HOPELESS:
-        allowed = f"connected, but in every draw about {alone:,.0f} or more clients would have no neighbour; {advice}"
-        raise InputError("graph", what, allowed)
+    hopeless = log_connected(kind, n, parameters) + math.log(ATTEMPTS) < _HOPELESS
+    if hopeless and not allow_disconnected:
+        raise InputError("graph", what, f"connected, but none of {ATTEMPTS:,} draws would be; {advice}")
     for first in range(0, ATTEMPTS, 100):
         attempts = np.arange(first, min(first + 100, ATTEMPTS))
         words = rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist()

@@ -49,7 +49,16 @@ def read_graph(path: str | Path) -> Graph:
     except InputError as error:
         where = "" if str(path) in str(error.value) else f"{path}: "
         raise InputError("graph.file", f"{where}{error.value}", error.allowed) from None
-    except (DataError, ValueError, KeyError, TypeError, AttributeError, OSError, ParseError, nx.NetworkXError) as error:
+    except (
+        DataError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OSError,
+        ParseError,
+        nx.NetworkXError,
+    ) as error:
         raise _unreadable(path, error) from None
     if graph.n == 0:
         raise InputError("graph.file", str(path), "a file with at least one client")

@@ -319,7 +319,10 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
     columns = ["source", "target", "rate"] if links else ["client", "rate"]
     try:
         text = bounded.read_text(path)
+        _check_columns(text, columns, field)
         table = pd.read_csv(io.StringIO(text), dtype=str, skipinitialspace=True, comment="#")
+    except InputError:
+        raise
     except (DataError, OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
         raise InputError(f"{field}.file", path, f"a readable CSV file ({str(error).strip()})") from None
     if list(table.columns) != columns:
@@ -345,6 +348,14 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
             f"{field}.file", path, f"a file with one row for each {'link' if links else 'client'}: {which}"
         )
     return [known[names] for names in wanted]
+
+
+def _check_columns(text: str, columns: list[str], field: str) -> None:
+    """Refuse a file of many columns before a table is made of them."""
+    head = next((line for line in text.splitlines() if line.partition("#")[0].strip()), "")
+    if head.count(",") > 10 * len(columns):
+        found = f"{head.count(',') + 1:,} columns"
+        raise InputError(f"{field}.file", found, f"a file with columns {','.join(columns)}")
 
 
 def _learning_rate(table: Any) -> lr.LearningRate:

@@ -27,11 +27,16 @@ _WORDS = {
 }
 
 
+_MOST_PROBLEMS = 20
+_LONGEST_KEY = 100
+
+
 def explain(error: ValidationError) -> list[str]:
     """One line a field: ``graph.radius = -1: must be greater than 0``."""
     allowed: dict[str, tuple[str, list[str]]] = {}
     lines = []
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    for problem in problems[:_MOST_PROBLEMS]:
         path, table = _locate(problem["loc"])
         kind, value, context = problem["type"], problem["input"], problem.get("ctx") or {}
         if kind == "extra_forbidden":
@@ -47,7 +52,8 @@ def explain(error: ValidationError) -> list[str]:
             words = _WORDS.get(kind, plain).format(**context)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
-    return lines
+    more = max(len(problems) - _MOST_PROBLEMS, 0)
+    return lines if more == 0 else [*lines, f"and {more:,} more like these"]
 
 
 def _short(value: object) -> str:
@@ -71,10 +77,16 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
         if not models and path:  # a member of a union of plain types
             continue
         table = models[0] if models else None
-        path += f".{part}" if path else str(part)
+        path += f".{_plain(part)}" if path else _plain(part)
         known = table.model_fields.get(str(part)) if table else None
         annotation = known.annotation if known else None
     return path or "config", table
+
+
+def _plain(key: str) -> str:
+    """A key as a line can show it."""
+    text = key if key.isprintable() else ascii(key)[1:-1]
+    return text if len(text) <= _LONGEST_KEY else text[: _LONGEST_KEY - 1] + "…"
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

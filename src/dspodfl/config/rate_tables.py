@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from dspodfl.config.tables import WORD, Chance, Positive, Probability, Seed, Table, as_list
+from dspodfl.config.tables import WORD, Chance, Positive, Probability, Real, Seed, Table, as_list
 
 
 class BetaLaw(Table):
@@ -27,7 +27,7 @@ class TruncnormLaw(Table):
     """Normal(mean, std²) of the parent, conditioned on [0, 1]."""
 
     law: Literal["truncnorm"]
-    mean: float
+    mean: Real
     std: Positive
 
 
@@ -35,9 +35,9 @@ class BimodalLaw(Table):
     """Equal mixture of two truncated normals."""
 
     law: Literal["bimodal"]
-    mean1: float
+    mean1: Real
     std1: Positive
-    mean2: float
+    mean2: Real
     std2: Positive
 
 

@@ -26,8 +26,11 @@ def refuse(field: str, value: object, allowed: str) -> NoReturn:
 
 WORD = 2**32
 """Clients, iterations and positions are words of an address: every count is below this."""
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+LARGEST = 1e30
+"""Of any number: beyond it squares overflow, and nothing that is measured is that large."""
+Positive = Annotated[float, Field(ge=1e-30, le=LARGEST)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
+Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Probability = Annotated[float, Field(gt=0, le=1)]
 LEAST = 2.0**-32
 Chance = Annotated[float, Field(ge=LEAST, le=1)]

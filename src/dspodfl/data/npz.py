@@ -21,7 +21,7 @@ def load_npz(folder: str | Path) -> Federation:
     floating y targets of a regression; bytes in x are scaled by 1/255. All files must agree in both.
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not bounded.is_folder(folder):
         raise DataError(f"{folder}: no such folder")
     files = sorted((file for file in folder.glob("*.npz") if file.name != TEST), key=_natural)
     if not files:
