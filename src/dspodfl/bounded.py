@@ -37,6 +37,7 @@ DEPTH = 64
 SHARE = 0.8
 """Of the available memory, what the content of a file may take."""
 _MEMBERS = 10_000
+_CHUNK = 2**20
 _BITS = 1024
 
 
@@ -145,7 +146,9 @@ def read_bytes(path: str | os.PathLike[str], limit: int = DATA) -> bytes:
     fits(path, size)
     with open_binary(path, limit) as opened:
         try:
-            content = opened.read(limit + 1)
+            content = opened.read(size + 1)
+            while len(content) <= limit and (more := opened.read(min(_CHUNK, limit + 1 - len(content)))):
+                content += more
         except OSError as error:
             raise _refused(path, error) from None
     if len(content) > limit:  # files of /proc and /sys say that they are empty
@@ -353,6 +356,8 @@ class Npz(Mapping[str, np.ndarray]):
                 raise ValueError(f"{member.filename} is of version {version}, which plain arrays do not need")
             shape, _, dtype = read(stream)
             begins = stream.tell()
+        if any(not 0 <= side < 2**63 for side in shape):
+            raise ValueError(f"{member.filename} claims the shape {shape}")
         if dtype.hasobject:
             raise ValueError(f"{member.filename} holds Python objects")
         size = prod(shape) * dtype.itemsize

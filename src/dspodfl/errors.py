@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -22,6 +23,18 @@ def shown(value: object, most: int = _LONGEST) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Return a message without control characters: a name in it may hold what a terminal would obey.
+
+    >>> print(plain(chr(27) + "[31m"))
+    \\x1b[31m
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 class InputError(ValueError):
     """What the user gave cannot be used: names the field, the value and what is allowed.
 
@@ -32,11 +45,14 @@ class InputError(ValueError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
-        super().__init__(f"{field} = {shown(value)}: must be {allowed}")
+        super().__init__(plain(f"{field} = {shown(value)}: must be {allowed}"))
 
 
 class DataError(RuntimeError):
     """A data file is missing, damaged or of the wrong form; the message says which and what to do."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(plain(message))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -49,7 +65,7 @@ class ConfigError(ValueError):
     """A configuration that cannot be used; ``problems`` has a line for each thing wrong with it."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+        self.problems = [plain(line) for line in problems]
         super().__init__("\n".join(self.problems))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from math import isfinite
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
 from xml.parsers import expat
 
 import networkx as nx
@@ -49,16 +48,7 @@ def read_graph(path: str | Path) -> Graph:
     except InputError as error:
         where = "" if str(path) in str(error.value) else f"{path}: "
         raise InputError("graph.file", f"{where}{error.value}", error.allowed) from None
-    except (
-        DataError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OSError,
-        ParseError,
-        nx.NetworkXError,
-    ) as error:
+    except (DataError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, nx.NetworkXError) as error:
         raise _unreadable(path, error) from None
     if graph.n == 0:
         raise InputError("graph.file", str(path), "a file with at least one client")
