@@ -47,7 +47,7 @@ REFRESH = Axis.of("rates.refresh", [0, 2])
 def test_what_is_varied_is_read_from_the_command_line(text, name, values):
     axis = Axis.parse(text)
     assert axis.name == name
-    assert [point.value for point in axis.points] == values
+    assert [point.changes[name] for point in axis.points] == values
 
 
 @pytest.mark.parametrize("text", ["", "a", "a=", "=1", "a=1,,2", "a=1,1", "a=[1", "a=nan,1", "a=x y"])

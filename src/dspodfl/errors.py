@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_LONGEST = 400
+"""Characters of a value that a message repeats."""
+
+
+def shown(value: object, most: int = _LONGEST) -> str:
+    """Return ``repr(value)`` for a message: at most ``most`` characters, whatever the value is.
+
+    >>> shown("x" * 1000, most=8)
+    "'xxxxxx…"
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError, MemoryError):  # an integer of thousands of digits, a list in a list in a list
+        text = f"a value of type {type(value).__name__} that is too large to be shown"
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    r"""Return a message without control characters: a name in it may hold what a terminal would obey.
+
+    >>> print(plain(chr(27) + "[31m"))
+    \x1b[31m
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class InputError(ValueError):
@@ -16,11 +45,14 @@ class InputError(ValueError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
-        super().__init__(f"{field} = {value!r}: must be {allowed}")
+        super().__init__(plain(f"{field} = {shown(value)}: must be {allowed}"))
 
 
 class DataError(RuntimeError):
     """A data file is missing, damaged or of the wrong form; the message says which and what to do."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(plain(message))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -33,7 +65,7 @@ class ConfigError(ValueError):
     """A configuration that cannot be used; ``problems`` has a line for each thing wrong with it."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+        self.problems = [plain(line) for line in problems]
         super().__init__("\n".join(self.problems))
 
 

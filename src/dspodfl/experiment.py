@@ -7,13 +7,13 @@ experiments/settings/fmnist-sweep.toml            what it shares with others, an
 from __future__ import annotations
 
 import copy
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dspodfl.errors import ConfigError, InputError, nearest
+from dspodfl import bounded
+from dspodfl.errors import ConfigError, DataError, InputError, nearest
 from dspodfl.grid import Axis, Cell, Point, Value, assign, cells
 
 KINDS = {
@@ -187,8 +187,8 @@ def read(path: Path) -> Experiment:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return bounded.read_toml(path)
+    except DataError as error:
         raise ConfigError([f"{path}: cannot be read ({error})"]) from None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -41,10 +42,11 @@ class Graph:
         labels: tuple[str, ...] | None = None,
     ) -> Graph:
         """A graph from pairs in any order and orientation; repeated pairs are one link."""
-        pairs = np.asarray(list(edges), dtype=np.int64).reshape(-1, 2)
+        given = edges if isinstance(edges, np.ndarray) else list(edges)
+        pairs = np.asarray(given, dtype=np.int64).reshape(-1, 2)
         if pairs.size and (pairs.min() < 0 or pairs.max() >= n or (pairs[:, 0] == pairs[:, 1]).any()):
             raise InputError("graph", pairs.tolist()[:5], f"links between two different clients of 0 … {n - 1}")
-        return Graph(n, np.unique(np.sort(pairs, axis=1), axis=0), positions, labels)
+        return Graph(n, _in_order(n, pairs), positions, labels)
 
     @staticmethod
     def from_networkx(graph: nx.Graph) -> Graph:
@@ -126,8 +128,10 @@ class Graph:
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
+        if self.n > 1 and not self.degree.all():
+            return False
         i, j = self.edges.T
-        adjacency = coo_array((np.ones(self.links), (i, j)), shape=(self.n, self.n))
+        adjacency = coo_array((np.ones(self.links, dtype=bool), (i, j)), shape=(self.n, self.n))
         return bool(connected_components(adjacency, directed=False, return_labels=False) == 1)
 
 
@@ -198,16 +202,25 @@ def _refuse_entry(i: np.ndarray, j: np.ndarray, wrong: np.ndarray, entries: np.n
         raise InputError(f"graph[{i[at]}, {j[at]}]", entries[at].item(), allowed)
 
 
+def _in_order(n: int, pairs: np.ndarray) -> np.ndarray:
+    """Each pair once, as i < j, in lexicographic order. Shapes: (pairs, 2) -> (links, 2), int64."""
+    key = np.minimum(pairs[:, 0], pairs[:, 1]) * n + np.maximum(pairs[:, 0], pairs[:, 1])  # n < 2³¹: no overflow
+    if len(key) > 1 and not (key[1:] > key[:-1]).all():
+        key.sort()
+        key = key[np.concatenate([[True], key[1:] > key[:-1]])]  # np.unique hashes, which takes ten times as long
+    return np.stack(np.divmod(key, max(n, 1)), axis=1)
+
+
 def union(graphs: Sequence[Graph]) -> Graph:
     """All links of several graphs on the same clients; positions and labels of the first."""
     first = graphs[0]
     other = next((g.n for g in graphs if g.n != first.n), None)
     if other is not None:
         raise InputError("graph", f"graphs of {first.n} and {other} clients", "graphs with the same number of clients")
-    return Graph.from_edges(first.n, np.concatenate([g.edges for g in graphs]).tolist(), first.positions, first.labels)
+    return Graph.from_edges(first.n, np.concatenate([g.edges for g in graphs]), first.positions, first.labels)
 
 
-# --- generators: (n, seed word, parameters) -> NetworkX graph ------------------------------------------------
+# --- generators: (n, seed word, parameters) -> graph -------------------------------------------------------------
 
 
 def _shape(n: int, rows: int | None, columns: int | None) -> tuple[int, int]:
@@ -223,62 +236,121 @@ def _shape(n: int, rows: int | None, columns: int | None) -> tuple[int, int]:
     return rows, columns
 
 
-def _lattice(n: int, rows: int | None, columns: int | None, *, periodic: bool) -> nx.Graph:
+def _lattice(n: int, rows: int | None, columns: int | None, *, periodic: bool) -> Graph:
     rows, columns = _shape(n, rows, columns)
-    lattice = nx.Graph()
-    for r in range(rows):
-        for c in range(columns):
-            lattice.add_node(r * columns + c, pos=((c + 0.5) / columns, (r + 0.5) / rows))
-    for r in range(rows):
-        for c in range(columns):
-            for r2, c2 in ((r + 1, c), (r, c + 1)):
-                if periodic or (r2 < rows and c2 < columns):
-                    lattice.add_edge(r * columns + c, (r2 % rows) * columns + c2 % columns)
-    lattice.remove_edges_from(nx.selfloop_edges(lattice))
-    return lattice
+    at = np.arange(n).reshape(rows, columns)
+    right, below = np.roll(at, -1, axis=1), np.roll(at, -1, axis=0)
+    if not periodic:
+        at_right, at_below, right, below = at[:, :-1], at[:-1], right[:, :-1], below[:-1]
+    else:
+        at_right = at_below = at
+    pairs = [np.stack([a.ravel(), b.ravel()], axis=1) for a, b in ((at_right, right), (at_below, below))]
+    row, column = np.divmod(np.arange(n), columns)
+    positions = np.stack([(column + 0.5) / columns, (row + 0.5) / rows], axis=1)
+    return Graph.from_edges(n, _without_loops(np.concatenate(pairs)), positions)
 
 
-def _geometric(n: int, seed: int, radius: float) -> nx.Graph:
+def _without_loops(pairs: np.ndarray) -> np.ndarray:
+    return np.asarray(pairs[pairs[:, 0] != pairs[:, 1]])
+
+
+def _ring(n: int) -> Graph:
+    at = np.arange(n)
+    return Graph.from_edges(n, _without_loops(np.stack([at, (at + 1) % n], axis=1)))
+
+
+def _path(n: int) -> Graph:
+    at = np.arange(n - 1)
+    return Graph.from_edges(n, np.stack([at, at + 1], axis=1))
+
+
+def _star(n: int) -> Graph:
+    at = np.arange(1, n)
+    return Graph.from_edges(n, np.stack([np.zeros_like(at), at], axis=1))
+
+
+def _complete(n: int) -> Graph:
+    return Graph.from_edges(n, np.stack(np.triu_indices(n, 1), axis=1))
+
+
+def _exponential(n: int) -> Graph:
+    at, hops = np.arange(n)[:, None], 2 ** np.arange(max(1, (n - 1).bit_length()))
+    pairs = np.stack(np.broadcast_arrays(at, (at + hops) % n), axis=-1).reshape(-1, 2)
+    return Graph.from_edges(n, _without_loops(pairs))
+
+
+def _uniforms(word: int) -> np.random.RandomState:
+    """The Mersenne Twister as Python's own generator starts it from a word: the same uniforms, many at a time."""
+    return np.random.RandomState([word])
+
+
+def _geometric(n: int, seed: int, radius: float) -> Graph:
+    """As `networkx.random_geometric_graph`: the same positions and links from the same seed."""
+    from scipy.spatial import cKDTree
+
     if not radius > 0:
         raise InputError("graph.radius", radius, "a number above 0")
-    return nx.random_geometric_graph(n, radius, seed=seed)
+    positions = _uniforms(seed).random_sample((n, 2))
+    return Graph.from_edges(n, cKDTree(positions).query_pairs(radius, output_type="ndarray"), positions)
 
 
-def _erdos_renyi(n: int, seed: int, p: float) -> nx.Graph:
+def _erdos_renyi(n: int, seed: int, p: float) -> Graph:
+    """As `networkx.gnp_random_graph`: the same links from the same seed."""
     if not 0 <= p <= 1:
         raise InputError("graph.p", p, "a probability, from 0 to 1")
-    return nx.gnp_random_graph(n, p, seed=seed)
+    if p == 1:
+        return _complete(n)
+    uniforms, found = _uniforms(seed), [np.empty((0, 2), dtype=np.int64)]
+    ends = np.cumsum(np.arange(n - 1, 0, -1)) if p > 0 and n > 1 else np.zeros(0, dtype=np.int64)  # of rows of pairs
+    for first in range(0, int(ends[-1]) if len(ends) else 0, _PAIRS):
+        chosen = first + np.flatnonzero(uniforms.random_sample(min(_PAIRS, int(ends[-1]) - first)) < p)
+        i = np.searchsorted(ends, chosen, side="right")
+        found.append(np.stack([i, n - (ends[i] - chosen)], axis=1))
+    return Graph.from_edges(n, np.concatenate(found))
 
 
-def _regular(n: int, seed: int, degree: int) -> nx.Graph:
+_PAIRS = 2**22
+"""Pairs of clients drawn in one batch."""
+_MOST_SHUFFLED = 20_000_000
+"""Ends of links that a draw of a regular graph may shuffle before it is given up."""
+
+
+def _regular(n: int, seed: int, degree: int) -> Graph:
     if not 1 <= degree < n or n * degree % 2:
         raise InputError(
             "graph.degree", degree, f"from 1 to below the number of clients, {n}, with degree × clients even"
         )
-    return nx.random_regular_graph(degree, n, seed=seed)
+    generator = nx.utils.create_py_random_state(seed)
+    shuffle, left = generator.shuffle, max(_MOST_SHUFFLED, 20 * n * degree)
+
+    def counted(ends: list[int]) -> None:
+        nonlocal left
+        left -= len(ends)
+        if left < 0:
+            allowed = (
+                f"smaller (or graph.kind = 'complete'): no graph of {n} clients with {degree} neighbours each was found"
+            )
+            raise InputError("graph.degree", degree, allowed)
+        shuffle(ends)
+
+    generator.shuffle = counted  # the generator tries until it succeeds, however long that takes
+    return Graph.from_networkx(nx.random_regular_graph(degree, n, seed=generator))
 
 
-def _small_world(n: int, seed: int, neighbours: int, rewire: float) -> nx.Graph:
+def _small_world(n: int, seed: int, neighbours: int, rewire: float) -> Graph:
     if not 2 <= neighbours < n or neighbours % 2:
         raise InputError("graph.neighbours", neighbours, f"an even number from 2 to below the number of clients, {n}")
     if not 0 <= rewire <= 1:
         raise InputError("graph.rewire", rewire, "a probability, from 0 to 1")
-    return nx.watts_strogatz_graph(n, neighbours, rewire, seed=seed)
+    return Graph.from_networkx(nx.watts_strogatz_graph(n, neighbours, rewire, seed=seed))
 
 
-def _exponential(n: int) -> nx.Graph:
-    graph = nx.empty_graph(n)
-    graph.add_edges_from((i, (i + 2**t) % n) for i in range(n) for t in range(max(1, (n - 1).bit_length())))
-    graph.remove_edges_from(nx.selfloop_edges(graph))
-    return graph
-
-
-GENERATORS: dict[str, tuple[bool, Callable[..., nx.Graph]]] = {
+GENERATORS: dict[str, tuple[bool, Callable[..., Graph]]] = {
     "geometric": (True, _geometric),
-    "ring": (False, lambda n: nx.cycle_graph(n) if n > 2 else nx.path_graph(n)),
-    "path": (False, lambda n: nx.path_graph(n)),
-    "star": (False, lambda n: nx.star_graph(n - 1)),
-    "complete": (False, lambda n: nx.complete_graph(n)),
+    "ring": (False, _ring),
+    "path": (False, _path),
+    "star": (False, _star),
+    "complete": (False, _complete),
     "grid": (False, lambda n, rows=None, columns=None: _lattice(n, rows, columns, periodic=False)),
     "torus": (False, lambda n, rows=None, columns=None: _lattice(n, rows, columns, periodic=True)),
     "erdos_renyi": (True, _erdos_renyi),
@@ -288,14 +360,56 @@ GENERATORS: dict[str, tuple[bool, Callable[..., nx.Graph]]] = {
 }
 """Kind -> (whether it is random, its generator)."""
 
+_HOPELESS = -20.0
+"""Logarithm of a probability that is none."""
+
+
+def log_connected(kind: str, n: int, parameters: Mapping[str, Any]) -> float:
+    """Return what the logarithm of the probability that one draw of a graph is connected is about, or below.
+
+    A connected graph has a spanning tree, of which there are nⁿ⁻², each with probability pⁿ⁻¹ at most; and no client
+    without neighbours, of whom n (1 − p)ⁿ⁻¹ are expected.
+
+    >>> round(log_connected("erdos_renyi", 3, {"p": 0.001}), 1)
+    -12.7
+    """
+    near = {"geometric": math.pi * min(parameters.get("radius", 1.0), 1.0) ** 2, "erdos_renyi": parameters.get("p", 1)}
+    p = near.get(kind, 1.0)
+    if n < 2 or not 0.0 < p < 1.0:
+        return 0.0
+    trees = (n - 2) * math.log(n) + (n - 1) * math.log(p)
+    return min(0.0, trees, -n * (1.0 - p) ** (n - 1))
+
 
 def generate(
-    kind: str, n: int, seed: int, *, allow_disconnected: bool = False, entity: int = 0, **parameters: Any
+    kind: str,
+    n: int,
+    seed: int,
+    *,
+    allow_disconnected: bool = False,
+    entity: int = 0,
+    on_draw: Callable[[int], None] | None = None,
+    **parameters: Any,
 ) -> Graph:
-    """A graph of a named kind; a random one is redrawn until it is connected.
+    """Return a graph of a named kind; a random one is redrawn until it is connected.
 
     Attempt a is seeded with the word at address (seed, GRAPH, entity, k = a); further graphs of a run, where a
     topology switches between several, are entities 1, 2, …
+
+    Args:
+        kind: a key of `GENERATORS`.
+        n: number of clients.
+        seed: of the run.
+        allow_disconnected: keep the first draw, connected or not.
+        entity: number of the graph in its run.
+        on_draw: called with the number of each attempt before it is made.
+        **parameters: those of the kind.
+
+    Returns:
+        The graph.
+
+    Raises:
+        InputError: a parameter does not fit, or no connected graph is, or would be, found.
 
     >>> generate("ring", 4, seed=0).edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
@@ -304,19 +418,22 @@ def generate(
         raise InputError("graph.kind", kind, f"one of {', '.join(GENERATORS)}{nearest(kind, GENERATORS)}")
     random, generator = GENERATORS[kind]
     if not random:
-        return Graph.from_networkx(generator(n, **parameters))
+        return generator(n, **parameters)
+    given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    what, advice = f"{kind} with {n} clients, {given}", "change the parameters or set allow_disconnected = true"
+    hopeless = log_connected(kind, n, parameters) + math.log(ATTEMPTS) < _HOPELESS
+    if hopeless and not allow_disconnected:
+        raise InputError("graph", what, f"connected, but none of {ATTEMPTS:,} draws would be; {advice}")
     for first in range(0, ATTEMPTS, 100):
         attempts = np.arange(first, min(first + 100, ATTEMPTS))
-        for word in rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist():
+        words = rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist()
+        for attempt, word in enumerate(words, first):
+            if on_draw:
+                on_draw(attempt)
             drawn = generator(n, seed=word, **parameters)
-            if allow_disconnected or nx.is_connected(drawn):
-                return Graph.from_networkx(drawn)
-    given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
-    raise InputError(
-        "graph",
-        f"{kind} with {n} clients, {given}",
-        f"connected, but none of {ATTEMPTS:,} draws was; change the parameters or set allow_disconnected = true",
-    )
+            if allow_disconnected or drawn.connected:
+                return drawn
+    raise InputError("graph", what, f"connected, but none of {ATTEMPTS:,} draws was; {advice}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ import hashlib
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dspodfl.bounded import parse_toml
 from dspodfl.config import FREE, Config
 from dspodfl.errors import ConfigError
 
@@ -49,13 +49,22 @@ class Axis:
     points: tuple[Point, ...]
 
     @staticmethod
-    def of(name: str, values: Sequence[Value], keys: Sequence[str] | None = None) -> Axis:
+    def of(name: str, values: Sequence[Any], keys: Sequence[str] | None = None) -> Axis:
         """Every key gets the value; without keys, the name is the key.
+
+        Args:
+            name: of the axis.
+            values: numbers, words, tables or lists; a point is called by its value where all are numbers, all words
+                or all booleans, and else by a text of it.
+            keys: what gets the values.
 
         >>> Axis.of("train.learning_rate.value", [0.1, 0.2]).points[1].changes
         {'train.learning_rate.value': 0.2}
+        >>> [point.value for point in Axis.of("graph", [{"kind": "ring"}, {"kind": "grid", "rows": 2}]).points]
+        ['ring', 'grid, rows = 2']
         """
-        return Axis(name, tuple(Point(value, dict.fromkeys(keys or [name], value)) for value in values))
+        points = zip(_labels(values), values, strict=True)
+        return Axis(name, tuple(Point(label, dict.fromkeys(keys or [name], value)) for label, value in points))
 
     @staticmethod
     def parse(text: str) -> Axis:
@@ -67,11 +76,13 @@ class Axis:
         key, equals, values = text.partition("=")
         if not equals or not key.strip() or not values.strip():
             raise ConfigError([f"--over {text!r}: must be table.key=value,value,…"])
-        found = [_value(part.strip(), text) for part in _split(values)]
-        names = [str(value) for value in found]
+        if not all(part.strip() for part in key.split(".")):
+            raise ConfigError([f"--over {text!r}: must be table.key=value,value,…"])
+        axis = Axis.of(key.strip(), [_value(part.strip(), text) for part in _split(values)])
+        names = [str(point.value) for point in axis.points]
         if len(set(names)) < len(names):
             raise ConfigError([f"--over {text!r}: must name every value once"])
-        return Axis.of(key.strip(), found)
+        return axis
 
 
 @dataclass(frozen=True)
@@ -149,12 +160,36 @@ def assign(raw: dict[str, Any], key: str, value: Any) -> None:
     table[last] = value
 
 
+_TAGS = ("kind", "law", "name", "factory")
+
+
+def _labels(values: Sequence[Any]) -> list[Value]:
+    """What the points of an axis are called: a column of one type, whatever the values are."""
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if numbers or any(all(isinstance(value, kind) for value in values) for kind in (str, bool)):
+        return list(values)
+    return [_label(value) for value in values]
+
+
+def _label(value: Any, *, inside: bool = False) -> str:
+    """A value in words: a table by its kind and its other keys, a list by its items."""
+    if isinstance(value, dict):
+        tag = next((key for key in _TAGS if isinstance(value.get(key), str)), None)
+        rest = [f"{key} = {_label(item, inside=True)}" for key, item in value.items() if key != tag]
+        text = ", ".join([value[tag], *rest] if tag else rest)
+        return f"{{ {text} }}" if inside or not text else text
+    if isinstance(value, list):
+        return f"[{', '.join(_label(item, inside=True) for item in value)}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _split(text: str) -> list[str]:
     """At the commas that stand outside brackets and quotes."""
     parts, depth, quote, start = [], 0, "", 0
     for at, sign in enumerate(text):
         if quote:
-            quote = "" if sign == quote else quote
+            escaped = quote == '"' and (at - len(text[:at].rstrip("\\"))) % 2 == 1
+            quote = "" if sign == quote and not escaped else quote
         elif sign in "\"'":
             quote = sign
         elif sign in "[{":
@@ -169,7 +204,7 @@ def _split(text: str) -> list[str]:
 
 def _value(text: str, where: str) -> Any:
     try:
-        found = tomllib.loads(f"value = {text}")
+        found = parse_toml(f"value = {text}")
     except ValueError:
         found = {"value": text} if text and not set(text) & set(" \t\n\"'[]{}=#") else {}
     if list(found) != ["value"]:

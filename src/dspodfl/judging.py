@@ -102,14 +102,14 @@ class Judge:
         looks = {r: look for r, look in (known | found).items() if r in alive}
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
-            run, counters, look = self._stack.runs[r], counted[r], looks.get(r)
+            run, counters, look = self._stack.runs[r], counted[r], _sound(looks.get(r))
             row: Row = dict.fromkeys(COLUMNS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
             row["delay_total"] = counters.delay_processing + counters.delay_transmission
             normalized = counters.delay_processing_normalized + counters.delay_transmission_normalized
             row["delay_total_normalized"] = normalized
             row["bytes"] = 2 * counters.link_uses * 4 * self._problem.model.parameters
-            row["diverged"] = diverged
+            row["diverged"] = diverged or look is None
             rows.append(row | look.row if look else row)
             accuracies.append(None if look is None or look.own is None else self._everyone(r, look.own))
         return rows, accuracies
@@ -300,6 +300,13 @@ class _Look:
 
     row: Row
     own: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
+
+
+def _sound(look: _Look | None) -> _Look | None:
+    """The same, unless a metric is not finite: a run whose loss overflows has diverged, finite parameters or not."""
+    if look is None or all(math.isfinite(value) for value in look.row.values() if isinstance(value, float)):
+        return look
+    return None
 
 
 def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[int]]:

@@ -20,6 +20,10 @@ from dspodfl.learning_rate import LearningRate
 from dspodfl.rng import Stream
 
 FLOOR = 1e-6
+LEAST = 2.0**-32
+"""The smallest probability of which a word of 32 bits makes an event."""
+_VALUES = 2**20
+"""Rates drawn in one batch."""
 
 
 class Law(Protocol):
@@ -143,9 +147,18 @@ class Rates:
 
     def clipped(self, iterations: int = 1) -> tuple[int, int]:
         """How many d_i and b_ij drawn for these iterations lay outside [floor, 1] and were clipped."""
-        epochs = np.arange(-(-iterations // self.refresh) if self.refresh else 1)
-        d, b = (int((self._draw(epochs, what) != self._values(epochs, what)).sum()) for what in ("sgd", "link"))
-        return d, b
+        epochs = -(-iterations // self.refresh) if self.refresh else 1
+        return self._clipped("sgd", epochs), self._clipped("link", epochs)
+
+    def _clipped(self, what: str, epochs: int) -> int:
+        if isinstance(self.sgd_law if what == "sgd" else self.link_law, Given):
+            return 0
+        step = max(1, _VALUES // max(1, self.graph.n if what == "sgd" else self.graph.links))
+        count = 0
+        for first in range(0, epochs, step):
+            raw = self._draw(np.arange(first, min(first + step, epochs)), what)
+            count += int((raw != np.clip(raw, self.floor, 1.0)).sum())
+        return count
 
     def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:
         law = self.sgd_law if what == "sgd" else self.link_law
@@ -153,12 +166,17 @@ class Rates:
             count = self.graph.n if what == "sgd" else self.graph.links
             row = law.expand(count, "clients" if what == "sgd" else "links")
             return np.repeat(row[None], len(epochs), axis=0)
-        if what == "sgd":
-            address: dict[str, Any] = {"i": np.arange(self.graph.n)}
-        else:
-            address = {"i": self.graph.edges[:, 0], "j": self.graph.edges[:, 1]}
-        stream = Stream.RATE_SGD if what == "sgd" else Stream.RATE_LINK
-        return law(rng.uniform(self.seed, stream, **address, k=epochs[:, None], count=2))
+        out = np.empty((len(epochs), self.graph.n if what == "sgd" else self.graph.links))
+        step = max(1, _VALUES // max(1, len(epochs)))
+        for first in range(0, out.shape[1], step):  # by parts: the words of a value take ten times its own memory
+            if what == "sgd":
+                address: dict[str, Any] = {"i": np.arange(first, min(first + step, self.graph.n))}
+            else:
+                some = self.graph.edges[first : first + step]
+                address = {"i": some[:, 0], "j": some[:, 1]}
+            stream = Stream.RATE_SGD if what == "sgd" else Stream.RATE_LINK
+            out[:, first : first + step] = law(rng.uniform(self.seed, stream, **address, k=epochs[:, None], count=2))
+        return out
 
     def _values(self, epochs: np.ndarray, what: str) -> np.ndarray:
         raw = self._draw(epochs, what)

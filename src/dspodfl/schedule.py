@@ -96,6 +96,10 @@ rg = sporadic(sgd=1)
 sporadic_sgd = sporadic(link=1)
 
 
+_LONGEST_CYCLE = 2.0**40
+"""Longer than any run: iterations are 32-bit words of an address."""
+
+
 @dataclass(eq=False)
 class Cycles:
     """Where DFedAvg exchanges: D iterations of SGD, then one exchange, D taken anew at the start of each cycle."""
@@ -107,7 +111,7 @@ class Cycles:
         """D in a cycle that starts at k."""
         if self.period is not None:
             return self.period
-        return int(np.ceil(np.mean(1.0 / rates.sgd(np.array([k]))[0])))
+        return int(np.ceil(min(np.mean(1.0 / rates.sgd(np.array([k]))[0]), _LONGEST_CYCLE)))
 
     def exchange(self, k: np.ndarray, rates: Rates) -> np.ndarray:
         """Whether each k is an exchange iteration: k mod (D + 1) = D where D does not change."""

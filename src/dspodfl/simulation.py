@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from dspodfl import roster
+from dspodfl.arguments import check_inputs, check_options
 from dspodfl.checkpoint import Checkpoint
 from dspodfl.config import Config, as_config, dumps
 from dspodfl.config.build import Own, build
@@ -87,6 +88,7 @@ class Simulation:
     ) -> None:
         self.timing = Stopwatch()
         """What the time went into."""
+        check_inputs(schedules, device)
         config, self.team = as_config(config), team or Alone()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
@@ -452,6 +454,7 @@ def run(
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
+    check_options(callbacks, out, resume, record_events=record_events, overwrite=overwrite)
     config, show = None if config is None else as_config(config), for_python(progress)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
     brought["progress"] = show

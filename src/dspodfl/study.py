@@ -383,11 +383,17 @@ def _stacked(
             ended.update({stacked[r]: snapshot.iteration for r in snapshot.ended if stacked[r] not in ended})
             here = [stacked[r] for r in snapshot.runs]
             stop = None if watch.stop is None else partial(watch.stop, snapshot.iteration)
-            about = (here, wave, plan, frozenset(ended), members, snapshot)
+            about = (here, wave, plan)
             try:
                 with watch.timing.during("evaluation"):
                     rows, accuracies = judge(snapshot, stop)
             except EvaluationStoppedError:
-                yield Measurement(snapshot.iteration, [], [], *about, stopped=True)
+                rest = (frozenset(ended), members, snapshot)
+                yield Measurement(snapshot.iteration, [], [], *about, *rest, stopped=True)
                 rows, accuracies = judge(snapshot)
-            yield Measurement(snapshot.iteration, rows, accuracies, *about)
+            for r, row, lost in zip(snapshot.runs, rows, snapshot.diverged, strict=True):
+                if row["diverged"] and not lost:
+                    snapshot.lose(r)
+                    if runs[r].spends:
+                        ended.setdefault(stacked[r], snapshot.iteration)
+            yield Measurement(snapshot.iteration, rows, accuracies, *about, frozenset(ended), members, snapshot)

@@ -7,7 +7,7 @@ current graph (``moving``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,10 +72,11 @@ class Switching:
             )
         self.graph = union(graphs)
         self.period, self.times = period, times
-        rows = {tuple(e): n for n, e in enumerate(self.graph.edges.tolist())}
+        n = self.graph.n
+        key = self.graph.edges @ [n, 1]  # increasing: links are in lexicographic order
         self._member = np.zeros((len(graphs), self.graph.links), dtype=bool)
         for g, graph in enumerate(graphs):
-            self._member[g, [rows[tuple(e)] for e in graph.edges.tolist()]] = True
+            self._member[g, np.searchsorted(key, graph.edges @ [n, 1])] = True
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
         """The links of the graph whose turn it is."""
@@ -171,16 +172,31 @@ class Waypoint:
         horizon: int,
         speed: tuple[float, float] = (0.001, 0.01),
         pause: float = 0.0,
+        on_progress: Callable[[float], None] | None = None,
     ) -> None:
         if start.positions is None:
             raise InputError("graph.dynamics.kind", "waypoint", "used with a geometric graph (clients need positions)")
         self.radius, self.horizon = radius, horizon
-        self._legs = [_legs(start.positions[i], i, seed, horizon, speed, pause) for i in range(start.n)]
-        pairs: set[tuple[int, int]] = set()
-        for k in range(horizon):
-            tree = cKDTree(self.positions(np.array([k]))[0])
-            pairs |= tree.query_pairs(radius)
-        self.graph = Graph.from_edges(start.n, pairs, start.positions, start.labels)
+        tell = on_progress or (lambda share: None)
+        self._legs = []
+        for i in range(start.n):
+            tell(0.5 * i / start.n)
+            self._legs.append(_legs(start.positions[i], i, seed, horizon, speed, pause))
+        self.graph = Graph.from_edges(start.n, self._union(start.n, tell), start.positions, start.labels)
+
+    def _union(self, n: int, tell: Callable[[float], None]) -> np.ndarray:
+        """All pairs that are ever within the radius. Shape: (pairs, 2)."""
+        found, step = np.zeros(0, dtype=np.int64), max(1, _POSITIONS // n)
+        for first in range(0, self.horizon, step):
+            tell(0.5 + 0.5 * first / self.horizon)
+            where = self.positions(np.arange(first, min(first + step, self.horizon)))
+            for at in where:
+                near = cKDTree(at).query_pairs(self.radius, output_type="ndarray") @ [n, 1]
+                fresh = near[~np.isin(near, found)] if len(near) else near
+                found = np.concatenate([found, fresh]) if len(fresh) else found
+            if len(found) == n * (n - 1) // 2:
+                break  # everyone has met everyone
+        return np.stack(np.divmod(found, n), axis=1)
 
     def positions(self, k: np.ndarray) -> np.ndarray:
         """Where the clients are. Shapes: (iterations,) -> (iterations, clients, 2)."""
@@ -195,13 +211,22 @@ class Waypoint:
         return np.asarray(np.linalg.norm(where[:, i] - where[:, j], axis=-1) <= self.radius)
 
 
+_LEGS = 64
+"""Legs of a walk that are drawn in one batch."""
+_POSITIONS = 2**18
+"""Positions of clients that are held in one batch."""
+
+
 def _legs(
     at: np.ndarray, client: int, seed: int, horizon: int, speed: tuple[float, float], pause: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Times and places at which a client turns, until past the horizon."""
     times, points, leg = [0.0], [at], 0
+    drawn = np.empty((0, 3))
     while times[-1] < horizon:
-        x, y, u = rng.uniform(seed, Stream.MOBILITY, client, k=leg, count=3)
+        if leg % _LEGS == 0:
+            drawn = rng.uniform(seed, Stream.MOBILITY, client, k=np.arange(leg, leg + _LEGS), count=3)
+        x, y, u = drawn[leg % _LEGS]
         target = np.array([x, y])
         pace = speed[0] + u * (speed[1] - speed[0])
         arrival = times[-1] + float(np.linalg.norm(target - points[-1])) / pace

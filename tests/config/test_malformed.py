@@ -254,7 +254,7 @@ VALUES = {
     "no floor": change("rates.floor=0", says=["rates.floor = 0"]),
     "unknown growth": change("rates.growth=linear", says=["rates.growth = 'linear'", "'learning_rate'"]),
     "an unknown draw": change("rates.link_draw=both", says=["rates.link_draw = 'both'", "'two_sided'"]),
-    "no such file of rates": change(RATES, says=["rates.sgd.file = ", "rates.csv", "No such file"]),
+    "no such file of rates": change(RATES, says=["rates.sgd.file = ", "rates.csv", "no such file"]),
     "an empty file of rates": change(RATES, says=["rates.sgd.file = ", "rates.csv"], rates__csv=""),
     "rates with other columns": change(
         RATES, says=["rates.sgd.file = 'columns name,rate'", "client,rate"], rates__csv="name,rate\n0,1\n"

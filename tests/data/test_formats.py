@@ -100,7 +100,7 @@ def test_a_wrong_idx_file_is_refused_with_what_was_found_and_expected(tmp_path, 
 
 @pytest.mark.parametrize("read", [read_cifar_binary, read_cifar_python, lambda file: read_idx(file, 1)])
 def test_what_cannot_be_opened_is_refused(tmp_path, read):
-    refused(read, tmp_path / "absent", "No such file")
+    refused(read, tmp_path / "absent", "no such file")
     refused(read, tmp_path, "cannot be read")
 
 

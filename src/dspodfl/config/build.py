@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import io
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pandas as pd
 
+from dspodfl import bounded, horizon, models, optimum, rates, schedule, topology
 from dspodfl import data as datasets
-from dspodfl import horizon, models, optimum, rates, schedule, topology
 from dspodfl import learning_rate as lr
-from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
+from dspodfl.config import data_tables, footprint, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.data.coerce import with_channel_axis
 from dspodfl.engine import Run
@@ -54,27 +57,26 @@ def build(
     config: schema.Config,
     own: Own | None = None,
     library: dict[str, Dataset] | None = None,
-    on_progress: Callable[[str, float], None] | None = None,
+    on_progress: footprint.OnProgress | None = None,
 ) -> tuple[schema.Config, Study, list[Setting]]:
     """The resolved configuration, the study and what its seeds share.
 
     Datasets found in a ``library`` are taken from there, and others put there: studies that share one can be stacked
-    on one copy of their samples. ``on_progress(stage, share)`` is called while it is built.
+    on one copy of their samples. ``on_progress`` is called with what is being built, and the share that is done. What
+    does not fit into memory is an `InputError` before anything is built; what is large is a warning with numbers.
     """
     own = own or Own()
     config = _resolve(config, own)
-    shared = _Shared(config, own, {} if library is None else library)
+    _announce(config, own, on_progress)
+    shared = _Shared(config, own, {} if library is None else library, on_progress)
     rate = _learning_rate(config.train.learning_rate)
     seeds = range(config.seed, config.seed + config.seeds)
-    data = {seed: shared.data(seed if config.data.seed is None else config.data.seed) for seed in seeds}
+    data = {seed: shared.data(seed) for seed in seeds}
     model = _model(config, data[config.seed], own)
+    footprint.check_model(config, model)
     _check_optimum(model, data[config.seed])
     schedules = {name: _schedule(name, config, own) for name in config.algorithms}
-    settings: list[Setting] = []
-    for seed in seeds:
-        if on_progress:
-            on_progress(f"building graph, rates and data of seed {seed}", len(settings) / config.seeds)
-        settings.append(shared.setting(seed, rate, data[seed], schedules, model))
+    settings = [shared.setting(seed, rate, data[seed], schedules, model) for seed in seeds]
     settings = _with_optimum(model, settings)
     runs = [
         replace(made, budget=config.train.budget, cap=s.caps[name][0], need=s.caps[name][1])
@@ -102,6 +104,19 @@ def _link_bytes(model: models.Model) -> int:
     return 2 * 4 * model.parameters
 
 
+class LargeStudyWarning(UserWarning):
+    """Building a study takes much memory or time."""
+
+
+def _announce(config: schema.Config, own: Own, on_progress: footprint.OnProgress | None) -> None:
+    """Refuse what does not fit, and say what is large, before anything is built."""
+    note = footprint.check(config, graph=own.graph is None, data=own.data is None)
+    if note is not None and on_progress is not None:
+        on_progress(note, 0.0)
+    elif note is not None:
+        warnings.warn(note, LargeStudyWarning, stacklevel=3)
+
+
 def _resolve(config: schema.Config, own: Own) -> schema.Config:
     """Say in the configuration what was brought in Python, and how many clients that makes."""
     changes: dict[str, Any] = {}
@@ -109,6 +124,8 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
         dealt = isinstance(own.data, Federation)
         partition = None if dealt else getattr(config.data, "partition", data_tables.Labels())
         changes["data"] = data_tables.CustomData(name="custom", partition=partition, seed=config.data.seed)
+        if isinstance(config.data, data_tables.Ridge):
+            changes["model"] = _penalized(config.model, config.data.l2)
     elif isinstance(config.data, data_tables.CustomData):
         raise InputError("data.name", "custom", "given with the data themselves: run(config, data=…)")
     if own.model is not None:
@@ -148,11 +165,27 @@ def _evaluated(config: schema.Config) -> schema.Eval:
     return given.model_copy(update=key)
 
 
+def _penalized(model: Any, l2: float) -> Any:
+    """Give a linear model the penalty of the ridge problem that the configuration names."""
+    if not isinstance(model, model_tables.Linear):
+        return model
+    if model.l2 not in (None, l2):
+        raise InputError("model.l2", model.l2, f"left out: the penalty is data.l2 = {l2}")
+    return model.model_copy(update={"l2": l2})
+
+
 class _Shared:
     """What the seeds of a study have in common, loaded once."""
 
-    def __init__(self, config: schema.Config, own: Own, library: dict[str, Dataset]) -> None:
+    def __init__(
+        self,
+        config: schema.Config,
+        own: Own,
+        library: dict[str, Dataset],
+        on_progress: footprint.OnProgress | None = None,
+    ) -> None:
         self.config, self.own, self.n = config, own, config.clients.count
+        self._on_progress = on_progress
         self._fixed: Dataset | Federation | None = own.data
         table = config.data
         if own.data is None and isinstance(table, data_tables.Npz):
@@ -164,6 +197,11 @@ class _Shared:
         if self._fixed is not None and isinstance(config.model, model_tables.Cnn | model_tables.Vgg11):
             self._fixed = with_channel_axis(self._fixed)
 
+    def _tell(self, seed: int, what: str, share: float) -> None:
+        """Say what of a seed is being built; a share of what there is to do for it is done."""
+        if self._on_progress:
+            self._on_progress(f"seed {seed}: {what}", (seed - self.config.seed + share) / self.config.seeds)
+
     def setting(
         self,
         seed: int,
@@ -173,7 +211,7 @@ class _Shared:
         model: models.Model,
     ) -> Setting:
         """Graph, rates, data and caps of one seed."""
-        config = self.config
+        config, self._seed = self.config, seed
         base = self._graph(config.graph, seed if config.graph.seed is None else config.graph.seed)
 
         def caps(wiring: topology.Wiring, drawn: rates.Rates) -> dict[str, tuple[int, int]]:
@@ -192,6 +230,7 @@ class _Shared:
             found = caps(still, self._rates(seed, base, rate))
             walk = max(most for most, _ in found.values())
         wiring = self._wiring(base, seed if config.graph.seed is None else config.graph.seed, walk)
+        self._tell(seed, "rates", 0.5)
         drawn = self._rates(seed, wiring.topology.graph, rate)
         return Setting(seed, wiring, drawn, data, found if walk else caps(wiring, drawn))
 
@@ -209,12 +248,9 @@ class _Shared:
         )
         start = np.zeros(1, dtype=np.int64)
         for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
-            with np.errstate(over="ignore"):
-                known = np.isfinite(values) & np.isfinite(1.0 / values)
-            if not known.all():
-                raise InputError(
-                    f"rates.{name}", law.model_dump(), "a law whose values, and delays 1/value, are finite"
-                )
+            if not (values >= rates.LEAST).all():  # NaN is not either
+                allowed = "a law whose values are finite and at least 2⁻³² ≈ 2.3e-10: nothing rarer is ever drawn"
+                raise InputError(f"rates.{name}", law.model_dump(), allowed)
         return drawn
 
     def _graph(self, table: graph_tables.GraphTable, seed: int, *, turn: int = 0) -> Graph:
@@ -231,7 +267,13 @@ class _Shared:
         common = set(graph_tables.GraphTable.model_fields) | {"kind"}
         parameters = {key: value for key, value in table.model_dump().items() if key not in common}
         allow = self.config.graph.allow_disconnected
-        return generate(table.kind, self.n, seed, allow_disconnected=allow, entity=turn, **parameters)  # type: ignore[attr-defined]
+
+        def on_draw(attempt: int) -> None:
+            many = f", draw {attempt + 1:,} (those before are not connected)" if attempt else ""
+            self._tell(self._seed, f"graph{many}", 0.0)
+
+        kind: str = table.kind  # type: ignore[attr-defined]
+        return generate(kind, self.n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
 
     def _wiring(self, base: Graph, seed: int, walk: int) -> topology.Wiring:
         """The changing graph that begins with one; ``walk`` is for how many iterations clients move."""
@@ -248,7 +290,8 @@ class _Shared:
         elif isinstance(dynamics, graph_tables.WaypointDynamics):
             radius = getattr(table, "radius", 0.0)
             speed = (dynamics.speed[0], dynamics.speed[1])
-            made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause)
+            walking = partial(self._tell, self._seed, "walks of the clients")
+            made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause, lambda s: walking(0.5 * s))
         else:
             made = topology.Static(base)
         if not table.allow_disconnected and not made.moving and not made.graph.connected:
@@ -259,6 +302,8 @@ class _Shared:
 
     def data(self, seed: int) -> Federation:
         """What the clients of one seed hold."""
+        self._tell(seed, "data", 0.0)
+        seed = seed if self.config.data.seed is None else self.config.data.seed
         table = self.config.data
         if isinstance(self._fixed, Federation):
             return self._fixed
@@ -328,8 +373,12 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
     links = field.endswith("link")
     columns = ["source", "target", "rate"] if links else ["client", "rate"]
     try:
-        table = pd.read_csv(path, dtype=str, skipinitialspace=True, comment="#")
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
+        text = bounded.read_text(path)
+        _check_columns(text, columns, field)
+        table = pd.read_csv(io.StringIO(text), dtype=str, skipinitialspace=True, comment="#")
+    except InputError:
+        raise
+    except (DataError, OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
         raise InputError(f"{field}.file", path, f"a readable CSV file ({str(error).strip()})") from None
     if list(table.columns) != columns:
         raise InputError(
@@ -354,6 +403,14 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
             f"{field}.file", path, f"a file with one row for each {'link' if links else 'client'}: {which}"
         )
     return [known[names] for names in wanted]
+
+
+def _check_columns(text: str, columns: list[str], field: str) -> None:
+    """Refuse a file of many columns before a table is made of them."""
+    head = next((line for line in text.splitlines() if line.partition("#")[0].strip()), "")
+    if head.count(",") > 10 * len(columns):
+        found = f"{head.count(',') + 1:,} columns"
+        raise InputError(f"{field}.file", found, f"a file with columns {','.join(columns)}")
 
 
 def _learning_rate(table: Any) -> lr.LearningRate:

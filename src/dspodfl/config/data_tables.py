@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table
+from dspodfl.config.tables import Count, NonNegative, Positive, Seed, Size, Table
+from dspodfl.data.dataset import MAX_CLASSES
 
 PartitionKind = Field(description="how the training samples are dealt to the clients")
 DataName = Field(description="the dataset")
@@ -27,11 +28,15 @@ class Labels(Table):
     allow_unused: bool = Field(False, description="true: a class that no client holds is left out, and reported")
 
 
+Alpha = Annotated[float, Field(ge=1e-9, le=1e9)]
+"""Concentrations at whose ends one client has everything, or all have the same to the last sample."""
+
+
 class Dirichlet(Table):
     """Each class dealt in Dirichlet(alpha) proportions."""
 
     kind: Annotated[Literal["dirichlet"], PartitionKind]
-    alpha: Positive = Field(description="the concentration; small values make clients unlike", examples=[0.3])
+    alpha: Alpha = Field(description="the concentration; small values make clients unlike", examples=[0.3])
 
 
 class Shards(Table):
@@ -45,7 +50,7 @@ class Quantity(Table):
     """Each client the same mix of classes, in Dirichlet(alpha) sizes."""
 
     kind: Annotated[Literal["quantity"], PartitionKind]
-    alpha: Positive = Field(description="the concentration; small values make sizes unlike", examples=[0.5])
+    alpha: Alpha = Field(description="the concentration; small values make sizes unlike", examples=[0.5])
 
 
 class Shared(Table):
@@ -102,10 +107,10 @@ class Synthetic(Partitioned):
     """Gaussian classes, drawn for each seed."""
 
     name: Annotated[Literal["synthetic"], DataName]
-    samples: Count = Field(6000, description="training samples")
-    test_samples: Count = Field(1000, description="test samples")
-    features: Count = Field(32, description="numbers per sample")
-    classes: Annotated[int, Field(ge=2, lt=WORD)] = Field(10, description="number of classes")
+    samples: Size = Field(6000, description="training samples")
+    test_samples: Size = Field(1000, description="test samples")
+    features: Size = Field(32, description="numbers per sample")
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = Field(10, description="number of classes")
     separation: NonNegative = Field(2.0, description="how far the means of the classes are apart")
     noise: Positive = Field(1.0, description="the standard deviation within a class")
 
@@ -114,9 +119,9 @@ class Ridge(DataTable):
     """Linear regression with a known optimum, drawn for each client; the model is linear."""
 
     name: Annotated[Literal["ridge"], DataName]
-    samples: Count = Field(100, description="training samples per client")
-    test_samples: Count = Field(1000, description="test samples")
-    dimension: Count = Field(20, description="numbers per sample")
+    samples: Size = Field(100, description="training samples per client")
+    test_samples: Size = Field(1000, description="test samples")
+    dimension: Size = Field(20, description="numbers per sample")
     heterogeneity: NonNegative = Field(1.0, description="how far the optima of the clients are apart")
     noise: NonNegative = Field(0.1, description="the standard deviation of the noise in the targets")
     l2: NonNegative = Field(0.1, description="the L2 penalty of the objective")

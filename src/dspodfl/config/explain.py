@@ -11,7 +11,7 @@ from dspodfl.config import schema
 from dspodfl.config.hints import for_table, hint
 from dspodfl.config.model_tables import Factory
 from dspodfl.config.reference import GIVEN_IN_PYTHON, TAGS, summary, tables_of, tag_key
-from dspodfl.errors import nearest
+from dspodfl.errors import nearest, shown
 
 _WORDS = {
     "float_type": "a number",
@@ -29,11 +29,16 @@ _WORDS = {
 }
 
 
+_MOST_PROBLEMS = 20
+_LONGEST_KEY = 100
+
+
 def explain(error: ValidationError) -> list[str]:
     """One line a field: ``graph.radius = -1: must be greater than 0``."""
     allowed: dict[str, tuple[str, list[str]]] = {}
     lines = []
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    for problem in problems[:_MOST_PROBLEMS]:
         path, table = _locate(problem["loc"])
         kind, value, context = problem["type"], problem["input"], problem.get("ctx") or {}
         if kind == "extra_forbidden":
@@ -43,7 +48,7 @@ def explain(error: ValidationError) -> list[str]:
         elif kind in ("union_tag_invalid", "union_tag_not_found"):
             lines.append(_wrong_tag(path, context, value))
         elif kind == "refused":
-            lines.append(f"{context['field']} = {context['value']!r}: must be {context['allowed']}")
+            lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
             words = _WORDS.get(kind, plain).format(**context)
@@ -51,12 +56,12 @@ def explain(error: ValidationError) -> list[str]:
                 words = ("a number or a table" if path == "train.learning_rate" else words) + for_table(path, value)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
-    return lines
+    more = max(len(problems) - _MOST_PROBLEMS, 0)
+    return lines if more == 0 else [*lines, f"and {more:,} more like these"]
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+    return shown(value, 80)
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
@@ -76,10 +81,16 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
         if not models and path:  # a member of a union of plain types
             continue
         table = models[0] if models else None
-        path += f".{part}" if path else str(part)
+        path += f".{_plain(part)}" if path else _plain(part)
         known = table.model_fields.get(str(part)) if table else None
         annotation = known.annotation if known else None
     return path or "config", table
+
+
+def _plain(key: str) -> str:
+    """A key as a line can show it."""
+    text = key if key.isprintable() else ascii(key)[1:-1]
+    return text if len(text) <= _LONGEST_KEY else text[: _LONGEST_KEY - 1] + "…"
 
 
 def _item(annotation: Any) -> Any:
@@ -119,7 +130,7 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
     given = context.get("tag", value)
     own = " (or give model.factory)" if "factory" in tags else ""
     tags = [tag for tag in tags if tag not in ("factory", "custom")]  # no name to write, or Python's alone
-    return f"{path}.{key} = {given!r}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
+    return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
 
 
 def _about(table: type[BaseModel] | None, path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Probability, Seed, Table, as_list, refuse
+from dspodfl.config.tables import LEAST, WORD, Chance, Count, Positive, Seed, Table, as_list, refuse
 
 GraphKind = Field(description="the kind of graph")
 DynamicsKind = Field(description="how the links change over the iterations")
@@ -57,26 +57,32 @@ class BernoulliDynamics(Table):
     """Each link exists with probability ``up``, drawn again at each iteration."""
 
     kind: Annotated[Literal["bernoulli"], DynamicsKind]
-    up: Probability = Field(description="the probability that a link exists", examples=[0.9])
+    up: Chance = Field(description="the probability that a link exists", examples=[0.9])
 
 
 class MarkovDynamics(Table):
     """Each link is a Markov chain that appears and fails, stationary from the start."""
 
     kind: Annotated[Literal["markov"], DynamicsKind]
-    up: Probability = Field(description="the probability that an absent link appears", examples=[0.1])
-    down: Probability = Field(description="the probability that a present link fails", examples=[0.05])
+    up: Chance = Field(description="the probability that an absent link appears", examples=[0.1])
+    down: Chance = Field(description="the probability that a present link fails", examples=[0.05])
+
+
+Speed = Annotated[float, Field(ge=LEAST, le=2)]
+"""Sides of the unit square per iteration; above 2, several waypoints would be visited within one iteration."""
 
 
 class WaypointDynamics(Table):
     """Clients of a geometric graph walk to random waypoints; links are the pairs within ``radius``."""
 
     kind: Annotated[Literal["waypoint"], DynamicsKind]
-    speed: Annotated[list[Positive], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = Field(
+    speed: Annotated[list[Speed], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = Field(
         [0.001, 0.01],
         description="the least and the greatest speed, in sides of the unit square per iteration",
     )
-    pause: NonNegative = Field(0.0, description="iterations that a client rests at each waypoint")
+    pause: Annotated[float, Field(ge=0, le=1e9)] = Field(
+        0.0, description="iterations that a client rests at each waypoint"
+    )
 
 
 Dynamics = Annotated[
@@ -154,7 +160,7 @@ class ErdosRenyi(GraphTable):
     """Each pair linked with probability ``p``; redrawn until connected."""
 
     kind: Annotated[Literal["erdos_renyi"], GraphKind]
-    p: Probability = Field(0.5, description="the probability that a pair is linked")
+    p: Chance = Field(0.5, description="the probability that a pair is linked")
 
 
 class Regular(GraphTable):
@@ -168,7 +174,9 @@ class SmallWorld(GraphTable):
     """Watts–Strogatz: a ring whose links are rewired at random; redrawn until connected."""
 
     kind: Annotated[Literal["small_world"], GraphKind]
-    neighbours: Annotated[int, Field(ge=2)] = Field(4, description="neighbours of each client in the ring, even")
+    neighbours: Annotated[int, Field(ge=2, lt=WORD)] = Field(
+        4, description="neighbours of each client in the ring, even"
+    )
     rewire: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="the probability that a link is rewired")
 
 

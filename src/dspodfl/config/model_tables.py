@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from dspodfl.config.tables import Count, NonNegative, Table, as_list, refuse
+from dspodfl.config.tables import NonNegative, Size, Table, as_list, refuse
 
 ModelName = Field(description="the model")
 L2 = "λ of the penalty (λ/2)‖θ‖² that is added to the loss"
@@ -37,7 +37,7 @@ class Mlp(Table):
     """Fully connected, ReLU."""
 
     name: Annotated[Literal["mlp"], ModelName]
-    hidden: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = Field(
+    hidden: Annotated[list[Size], BeforeValidator(as_list), Field(min_length=1)] = Field(
         [64], description="widths of the hidden layers"
     )
 
@@ -46,7 +46,7 @@ class Cnn(Table):
     """3 × 3 convolutions, ReLU and pooling, then linear."""
 
     name: Annotated[Literal["cnn"], ModelName]
-    channels: Annotated[list[Count], BeforeValidator(as_list), Field(min_length=1)] = Field(
+    channels: Annotated[list[Size], BeforeValidator(as_list), Field(min_length=1)] = Field(
         [16, 32], description="output channels of the convolutions"
     )
 

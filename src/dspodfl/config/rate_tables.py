@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from dspodfl.config.tables import WORD, Positive, Probability, Seed, Table, as_list
+from dspodfl.config.tables import WORD, Chance, Positive, Probability, Real, Seed, Table, as_list
 
 LawName = Field(description="the law that the rates are drawn from, or how they are given")
 
@@ -29,7 +29,7 @@ class TruncnormLaw(Table):
     """A normal distribution truncated to [0, 1]."""
 
     law: Annotated[Literal["truncnorm"], LawName]
-    mean: float = Field(description="the mean of the normal before it is truncated", examples=[0.5])
+    mean: Real = Field(description="the mean of the normal before it is truncated", examples=[0.5])
     std: Positive = Field(description="its standard deviation before it is truncated", examples=[0.2])
 
 
@@ -37,9 +37,9 @@ class BimodalLaw(Table):
     """An equal mixture of two normals truncated to [0, 1]."""
 
     law: Annotated[Literal["bimodal"], LawName]
-    mean1: float = Field(description="the mean of the first normal before it is truncated", examples=[0.1])
+    mean1: Real = Field(description="the mean of the first normal before it is truncated", examples=[0.1])
     std1: Positive = Field(description="the standard deviation of the first", examples=[0.1])
-    mean2: float = Field(description="the mean of the second normal before it is truncated", examples=[0.9])
+    mean2: Real = Field(description="the mean of the second normal before it is truncated", examples=[0.9])
     std2: Positive = Field(description="the standard deviation of the second", examples=[0.1])
 
 
@@ -82,7 +82,7 @@ class Rates(Table):
     refresh: Annotated[int, Field(ge=0, lt=WORD)] = Field(
         0, description="N > 0: both are drawn again every N iterations; 0: once"
     )
-    floor: Probability = Field(1e-6, description="drawn rates are clipped to [floor, 1]; summary.json counts them")
+    floor: Chance = Field(1e-6, description="drawn rates are clipped to [floor, 1]; summary.json counts them")
     growth: Literal["none", "learning_rate"] = Field(
         "none", description="learning_rate: d_i(k) = 1 − (1 − d_i) α(k)/α(0), which grows as the learning rate falls"
     )

@@ -194,7 +194,9 @@ class Scale(Table):
         description="what each rank gets: some runs of the study, or some clients of each run; auto: runs where there "
         "are at least as many as ranks",
     )
-    timeout: Positive = Field(300.0, description="seconds after which a rank that does not answer counts as lost")
+    timeout: Annotated[float, Field(gt=0, le=1e7)] = Field(
+        300.0, description="seconds after which a rank that does not answer counts as lost"
+    )
 
 
 FREE = ("checkpoint", "scale")
@@ -288,6 +290,8 @@ class Config(Table):
             super().__init__(**_complete(values))
         except ValidationError as error:
             raise ConfigError(explain(error)) from None
+        except RecursionError:
+            raise ConfigError(["config: lists and tables nest too deep"]) from None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:

@@ -34,8 +34,16 @@ def refuse(field: str, value: object, allowed: str) -> NoReturn:
 
 WORD = 2**32
 """Clients, iterations and positions are words of an address: every count is below this."""
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+LARGEST = 1e30
+"""Of any number: beyond it squares overflow, and nothing that is measured is that large."""
+Positive = Annotated[float, Field(ge=1e-30, le=LARGEST)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
+Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Probability = Annotated[float, Field(gt=0, le=1)]
+LEAST = 2.0**-32
+Chance = Annotated[float, Field(ge=LEAST, le=1)]
+"""A probability of which a word of 32 bits makes an event: nothing with a smaller one would ever happen."""
+Size = Annotated[int, Field(ge=1, le=2**27)]
+"""Numbers that are drawn at one address, two words each: samples of a set, features of a sample."""
 Count = Annotated[int, Field(ge=1, lt=WORD)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

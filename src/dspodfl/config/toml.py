@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from dspodfl import bounded
 from dspodfl.config.schema import Config
 from dspodfl.config.shorthand import expand
-from dspodfl.errors import ConfigError, InputError
+from dspodfl.errors import ConfigError, DataError, InputError
 
 _BARE_WORD = re.compile(r"[^\s\"'\[\]{}=,#]+")
 _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
@@ -57,13 +57,11 @@ def as_config(given: object) -> Config:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError([f"{path}: no such file; 'dspodfl init {path}' writes one"]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: cannot be read ({error})"]) from None
-    except ValueError as error:  # TOMLDecodeError, or an integer too long to be read
-        raise ConfigError([f"{path}: not valid TOML: {error}"]) from None
+        return bounded.read_toml(path)
+    except bounded.MissingFileError as error:
+        raise ConfigError([f"{error}; 'dspodfl init {path}' writes one"]) from None
+    except DataError as error:
+        raise ConfigError([str(error)]) from None
 
 
 def _apply(raw: dict[str, Any], change: str) -> None:
@@ -81,7 +79,7 @@ def _apply(raw: dict[str, Any], change: str) -> None:
 
 def _value(text: str, change: str) -> Any:
     try:
-        found = tomllib.loads(f"value = {text}")
+        found = bounded.parse_toml(f"value = {text}")
     except ValueError:
         found = {"value": text} if _BARE_WORD.fullmatch(text) else {}
     if list(found) != ["value"]:  # a line break in the text would begin another key

@@ -12,6 +12,8 @@ import torch
 from dspodfl.errors import DataError
 
 _CHECKED_AT_ONCE = 4096
+MAX_CLASSES = 2**16
+"""Labels are 0 … classes − 1, and a model has a score for each: a label beyond this is an identifier, not a class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,11 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.classes is not None and self.classes < 1:
             raise DataError(f"{self.name}: {self.classes} classes; at least 1 is needed")
+        if self.classes is not None and self.classes > MAX_CLASSES:
+            raise DataError(
+                f"{self.name}: labels up to {self.classes - 1} make {self.classes:,} classes; at most "
+                f"{MAX_CLASSES:,} are allowed: number the classes 0, 1, 2, …"
+            )
         if self.class_names is not None and len(self.class_names) != self.classes:
             raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.classes} classes")
         if not np.isfinite([self.scale, self.shift]).all():
@@ -212,6 +219,8 @@ def _features(values: Any, what: str) -> np.ndarray:
 def _targets(values: Any, what: str) -> np.ndarray:
     y = as_array(values, what)
     if y.dtype.kind in "iub":
+        if y.dtype.kind == "u" and y.size and int(y.max()) >= 2**63:
+            raise DataError(f"{what} has the label {int(y.max())}; labels are 0 … {MAX_CLASSES - 1} at most")
         return y.astype(np.int64)
     if y.dtype.kind == "f":
         with np.errstate(over="ignore"):

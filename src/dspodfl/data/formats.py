@@ -8,12 +8,14 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import pickletools
 import zlib
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
+from dspodfl import bounded
 from dspodfl.errors import DataError
 
 CIFAR_SHAPE = (3, 32, 32)
@@ -26,10 +28,7 @@ _CHUNK = 2**20
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file, unpacked if it is gzip (told by its first bytes, not by its name)."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    raw = bounded.read_bytes(path, _MOST_BYTES)
     return _gunzip(raw, path) if raw.startswith(_GZIP_MAGIC) else raw
 
 
@@ -96,6 +95,7 @@ def read_cifar_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """
     raw = read_bytes(path)
     try:
+        _check_opcodes(raw)
         content = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
@@ -113,6 +113,13 @@ def read_cifar_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not labels or len(labels) != len(pixels):
         raise DataError(f"{path}: {len(pixels)} images and {len(labels)} labels; expected as many, and some")
     return pixels.reshape(-1, *CIFAR_SHAPE), _cifar_labels(labels, path)
+
+
+def _check_opcodes(raw: bytes) -> None:
+    """Refuse a pickle that would make the interpreter allocate more than it has bytes, before it is interpreted."""
+    for opcode, argument, _ in pickletools.genops(raw):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > len(raw):
+            raise DataError(f"refused: the pickle asks for a memo of {argument:,} places in {len(raw):,} bytes")
 
 
 def _cifar_labels(labels: np.ndarray | list[int], path: Path) -> np.ndarray:

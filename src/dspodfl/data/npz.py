@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
+from dspodfl import bounded
 from dspodfl.data.dataset import Dataset, Federation
 from dspodfl.errors import DataError
 
@@ -22,13 +21,14 @@ def load_npz(folder: str | Path) -> Federation:
     floating y targets of a regression; bytes in x are scaled by 1/255. All files must agree in both.
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not bounded.is_folder(folder):
         raise DataError(f"{folder}: no such folder")
     files = sorted((file for file in folder.glob("*.npz") if file.name != TEST), key=_natural)
     if not files:
         raise DataError(f"{folder}: no .npz file of a client; expected one a client, with arrays x and y")
-    if not (folder / TEST).is_file():
+    if not (folder / TEST).exists():
         raise DataError(f"{folder / TEST}: missing; expected the test samples, with arrays x and y")
+    _check_whole(folder, [*files, folder / TEST])
     parts = [_read(file) for file in files]
     x_test, y_test = _read(folder / TEST)
     for file, (x, y) in zip([*files, folder / TEST], [*parts, (x_test, y_test)], strict=True):
@@ -47,22 +47,25 @@ def _natural(file: Path) -> tuple[list[tuple[int, str]], str]:
 
 
 def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with file.open("rb") as opened:
-            archive = np.load(opened, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"{file}: not an .npz archive; expected one with arrays x and y")
-            if missing := {"x", "y"} - set(archive.files):
-                wanted, found = " and ".join(sorted(missing)), ", ".join(archive.files) or "none"
+    with bounded.open_npz(file) as archive:
+        return archive["x"], archive["y"]
+
+
+def _check_whole(folder: Path, files: list[Path]) -> None:
+    """Check the headers of all files, and that all samples fit into memory together, before any is unpacked."""
+    total = 0
+    for file in files:
+        with bounded.open_npz(file) as archive:
+            if missing := {"x", "y"} - set(archive):
+                wanted, found = " and ".join(sorted(missing)), ", ".join(archive) or "none"
                 raise DataError(f"{file}: no array {wanted}; found {found}, expected x and y")
-            x, y = archive["x"], archive["y"]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise DataError(f"{file}: cannot be read as .npz with plain arrays: {error}") from error
-    if x.ndim < 2 or y.shape != x.shape[:1] or x.size == 0:
-        raise DataError(
-            f"{file}: x has shape {x.shape} and y {y.shape}; expected (samples, *shape) and (samples,), not empty"
-        )
-    return x, y
+            x, y = archive.headers["x"], archive.headers["y"]
+        if len(x.shape) < 2 or y.shape != x.shape[:1] or x.size == 0:
+            raise DataError(
+                f"{file}: x has shape {x.shape} and y {y.shape}; expected (samples, *shape) and (samples,), not empty"
+            )
+        total += x.size + y.size
+    bounded.fits(folder, 2 * total, "all its samples, once apart and once together,")
 
 
 def _check_alike(

@@ -74,6 +74,8 @@ class Snapshot:
     state: State
     ended: frozenset[int] = frozenset()  # runs that are over, here or before
     shrinks: bool = False  # the loop ends here although some runs are not over: they are to be stacked again
+    lose: Callable[[int], None] = lambda run: None
+    """Takes a run for diverged although its parameters are finite: it is frozen, and over if it has a budget."""
 
     @cached_property
     def theta(self) -> Tensor:
@@ -282,7 +284,7 @@ class _Lookout:
         lost, here = [self._diverged[r] for r in due], [counters[r] for r in due]
         state = State(iteration, lambda: self._pieces(iteration, counted()))
         ended = frozenset(self.ended)
-        return Snapshot(iteration, theta, due, here, lost, self._problem, state, ended, shrinks)
+        return Snapshot(iteration, theta, due, here, lost, self._problem, state, ended, shrinks, self.freeze)
 
     def _pieces(self, iteration: int, totals: Totals) -> Iterator[Piece]:
         way = self._advance

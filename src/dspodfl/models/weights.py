@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from dspodfl import bounded
 from dspodfl.errors import DataError, InputError
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
@@ -47,8 +48,13 @@ def read_weights(path: str | os.PathLike[str], shapes: Mapping[str, torch.Size],
 def _read(file: Path) -> dict[str, Tensor]:
     if file.suffix not in SUFFIXES:
         raise InputError("model.weights", str(file), f"a file whose name ends in {', '.join(SUFFIXES)}")
-    if not file.is_file():
-        raise InputError("model.weights", str(file), "a file that exists")
+    try:
+        bounded.check(file)
+        bounded.fits(file, bounded.unpacked_size(file))
+    except bounded.MissingFileError:
+        raise InputError("model.weights", str(file), "a file that exists") from None
+    except DataError as error:
+        raise DataError(f"model.weights: {error}") from None
     try:
         if file.suffix == ".safetensors":
             state = safetensors.torch.load_file(file)

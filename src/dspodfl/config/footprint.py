@@ -1,0 +1,306 @@
+"""What it takes to build a study, in bytes and seconds, from its configuration alone: before anything large starts.
+
+Numbers are rough (links of a random graph are their expectation, bytes a link are measured), and meant to tell a
+gigabyte from a terabyte and a second from an hour. What cannot fit is refused with both numbers; what is large is said.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dspodfl import memory
+from dspodfl.config import data_tables, graph_tables, schema
+from dspodfl.errors import InputError
+from dspodfl.memory import gib
+from dspodfl.models import Model
+
+OnProgress = Callable[[str, float], None]
+"""Called with what is being built, and the share of all that is to be built that is done, from 0 to 1."""
+
+_LINK_BYTES, _LINK_SECONDS = 100, 0.5e-6
+"""A link while its graph is drawn."""
+_OBJECT_BYTES, _OBJECT_SECONDS = 600, 8e-6
+"""A link of the kinds that NetworkX draws: objects of Python."""
+_PAIR_SECONDS = 2e-8
+"""A pair of clients for which chance is asked."""
+_HELD_BYTES = 32
+"""A link of a study: its ends, its rate and its weight."""
+_CLIENT_BYTES, _CLIENT_SECONDS = 400, 2e-6
+"""A client: its position, its rate, its part of the samples."""
+_NUMBER_SECONDS = 5e-8
+"""A number of synthetic data."""
+_RUN_BYTES = 4000
+_SAMPLE_BYTES = 40
+"""A sample while it is assigned to a client."""
+_COPIES = 3.5
+"""Matrices of the size of all models, while they are trained: see `dspodfl.plan`."""
+_MOST_NUMBERS = 2**27
+"""Numbers drawn at one address."""
+LARGE_BYTES, LARGE_SECONDS = 2 * 2**30, 20.0
+"""From these on it is said what building takes."""
+
+_SHAPES = {
+    "fmnist-mini": (7_000, 784, 1),
+    "fmnist": (70_000, 784, 1),
+    "mnist": (70_000, 784, 1),
+    "cifar10": (60_000, 3072, 1),
+}
+"""Samples, numbers of a sample and bytes of a number of the named datasets."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that is built: what it is, the key that makes it large, and what it takes for all seeds."""
+
+    what: str
+    field: str
+    value: object
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What it takes to build a study."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def bytes(self) -> float:
+        """Memory, at most, in bytes."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """Time, in seconds of one processor."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def largest(self) -> Part:
+        """The part that takes most memory."""
+        return max(self.parts, key=lambda part: part.bytes)
+
+    def __str__(self) -> str:
+        """Both numbers, and what takes most of them."""
+        time = f"{self.seconds:,.0f} s" if self.seconds < 600 else f"{self.seconds / 3600:,.1f} hours"
+        return f"about {gib(self.bytes)} of memory and {time}, most of it for {self.largest.what}"
+
+
+def estimate(config: schema.Config, *, graph: bool = True, data: bool = True) -> Footprint:
+    """Estimate what building a study takes.
+
+    Args:
+        config: the configuration, its number of clients resolved.
+        graph: whether the graph is built, rather than given.
+        data: whether the data are built, rather than given.
+
+    Returns:
+        The parts of it, for all seeds together.
+
+    """
+    parts = [_runs(config)]
+    if graph:
+        parts += _graphs(config)
+    if data:
+        parts.append(_data(config))
+    return Footprint(tuple(parts))
+
+
+def check(config: schema.Config, *, graph: bool = True, data: bool = True) -> str | None:
+    """Refuse a study that cannot be built in the memory that is free.
+
+    Args:
+        config: the configuration, its number of clients resolved.
+        graph: whether the graph is built, rather than given.
+        data: whether the data are built, rather than given.
+
+    Returns:
+        A sentence with the numbers where building takes much, else None.
+
+    Raises:
+        InputError: it does not fit; names the key that makes it large, and both numbers.
+
+    """
+    found, free = estimate(config, graph=graph, data=data), memory.available()
+    if found.bytes > free:
+        part = found.largest
+        raise InputError(
+            part.field,
+            part.value,
+            f"smaller: {part.what} would take about {gib(part.bytes)} of memory, and {gib(free)} are free",
+        )
+    if found.bytes > max(LARGE_BYTES, 0.5 * free) or found.seconds > LARGE_SECONDS:
+        return f"a large study: building it takes {found}; {gib(free)} are free"
+    return None
+
+
+def check_model(config: schema.Config, model: Model) -> None:
+    """Refuse a model whose tensors cannot be drawn, or of which the copies of all clients cannot fit.
+
+    Args:
+        config: the configuration, its number of clients resolved.
+        model: its model, of which no value has been drawn yet.
+
+    Raises:
+        InputError: names the key that makes it large, and the numbers.
+
+    """
+    field, value = _model_key(config)
+    name, shape = max(model.shapes.items(), key=lambda item: item[1].numel())
+    if shape.numel() > _MOST_NUMBERS:
+        allowed = (
+            f"smaller: tensor {name!r} would have {shape.numel():,} values, and at most {_MOST_NUMBERS:,} are drawn"
+        )
+        raise InputError(field, value, allowed)
+    one, clients = 4.0 * model.parameters, config.clients.count
+    elsewhere = torch.cuda.is_available() or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    need = _COPIES * one * (1 if elsewhere else clients)
+    free = memory.available()
+    if need > free:
+        who = "one client" if elsewhere else f"{clients:,} clients"
+        allowed = (
+            f"smaller: models of {model.parameters:,} parameters for {who} would take about {gib(need)} of memory, "
+            f"and {gib(free)} are free"
+        )
+        raise InputError(field if model.parameters > 10_000 * clients or elsewhere else "clients.count", value, allowed)
+
+
+def _model_key(config: schema.Config) -> tuple[str, object]:
+    for key in ("hidden", "channels"):
+        if hasattr(config.model, key):
+            return f"model.{key}", getattr(config.model, key)
+    return "model.name", getattr(config.model, "name", getattr(config.model, "factory", None))
+
+
+# --- the parts --------------------------------------------------------------------------------------------------
+
+
+def _runs(config: schema.Config) -> Part:
+    runs = config.seeds * len(config.algorithms)
+    size = runs * _RUN_BYTES + config.seeds * config.clients.count * _CLIENT_BYTES
+    seconds = 1e-4 * runs + config.seeds * config.clients.count * _CLIENT_SECONDS
+    large_seeds = config.seeds > config.clients.count
+    field, value = ("seeds", config.seeds) if large_seeds else ("clients.count", config.clients.count)
+    return Part(f"{runs:,} runs of {config.clients.count:,} clients", field, value, size, seconds)
+
+
+def _graphs(config: schema.Config) -> Iterator[Part]:
+    n, seeds, dynamics = config.clients.count, config.seeds, config.graph.dynamics
+    turns = dynamics.graphs if isinstance(dynamics, graph_tables.SwitchingDynamics) else []
+    total, building, seconds = 0.0, 0.0, 0.0
+    for table in (config.graph, *turns):
+        links = expected_links(table, n)
+        objects = isinstance(table, graph_tables.Regular | graph_tables.SmallWorld)
+        pairs = n * (n - 1) / 2 if isinstance(table, graph_tables.ErdosRenyi) else 0.0
+        total += links
+        building = max(building, links * (_OBJECT_BYTES if objects else _LINK_BYTES))
+        seconds += links * (_OBJECT_SECONDS if objects else _LINK_SECONDS) + pairs * _PAIR_SECONDS
+    if isinstance(dynamics, graph_tables.WaypointDynamics):
+        part, met = _walks(config, dynamics)
+        yield part
+        total, building = max(total, met), max(building, met * _LINK_BYTES)
+    held = total * (_HELD_BYTES + len(turns) + 1)
+    what = f"graphs of about {total:,.0f} links a seed"
+    yield Part(what, "clients.count", n, building + seeds * held, seeds * seconds)
+
+
+def _walks(config: schema.Config, dynamics: graph_tables.WaypointDynamics) -> tuple[Part, float]:
+    """The walks of all clients, and how many pairs may meet."""
+    n, horizon = config.clients.count, float(config.train.iterations or 10**6)
+    pace = sum(dynamics.speed) / 2
+    legs = n * (1.0 + horizon / (_MEAN_LEG / pace + dynamics.pause))
+    near = expected_links(config.graph, n)
+    met = min(n * (n - 1) / 2, near * (1.0 + pace * horizon / max(getattr(config.graph, "radius", 1.0), 1e-9)))
+    seconds = legs * 1e-5 + horizon * (5e-5 + near * 2e-7 + n * 1e-6)
+    field, value = ("graph.dynamics.speed", dynamics.speed) if legs > horizon else ("train.iterations", int(horizon))
+    what = f"walks of about {legs:,.0f} legs a seed"
+    return Part(what, field, value, config.seeds * legs * 48, config.seeds * seconds), met
+
+
+_MEAN_LEG = 0.52
+"""The mean distance of two uniform points of the unit square."""
+
+
+def expected_links(table: Any, n: int) -> float:
+    """Return the number of links that a graph of a kind has on n clients, in expectation; 0 where a file says it.
+
+    >>> round(expected_links(graph_tables.Complete(kind="complete"), 10))
+    45
+    """
+    pairs = n * (n - 1) / 2
+    match table:
+        case graph_tables.Geometric():
+            return pairs * _within(table.radius)
+        case graph_tables.ErdosRenyi():
+            return pairs * table.p
+        case graph_tables.Complete():
+            return pairs
+        case graph_tables.Regular():
+            return min(pairs, n * table.degree / 2)
+        case graph_tables.SmallWorld():
+            return min(pairs, n * table.neighbours / 2)
+        case graph_tables.Exponential():
+            return min(pairs, float(n * max(1, (n - 1).bit_length())))
+        case graph_tables.Grid() | graph_tables.Torus():
+            return 2.0 * n
+        case graph_tables.FileGraph() | graph_tables.CustomGraph():
+            return 0.0  # a file is bounded by its size, and what is given is there
+    return float(n)
+
+
+def _within(radius: float) -> float:
+    """The probability that two uniform points of the unit square are within a radius of each other."""
+    if radius >= 1.0:
+        return 1.0
+    return math.pi * radius**2 - 8.0 / 3.0 * radius**3 + radius**4 / 2.0
+
+
+def _data(config: schema.Config) -> Part:
+    table, n, seeds = config.data, config.clients.count, config.seeds
+    value: object
+    if isinstance(table, data_tables.Ridge):
+        numbers = float(table.samples * n + table.test_samples) * table.dimension
+        size, square = numbers * (4 * seeds + 24), 16.0 * table.dimension**2
+        flops = numbers * table.dimension + float(table.dimension) ** 3
+        sizes = {"data.samples": table.samples, "data.dimension": table.dimension, "clients.count": n}
+        sizes["data.test_samples"] = table.test_samples
+        field = max(sizes, key=lambda key: sizes[key])
+        what = f"{numbers:,.0f} numbers of ridge data a seed"
+        return Part(what, field, sizes[field], size + square, seeds * (numbers * _NUMBER_SECONDS + 1e-9 * flops))
+    if isinstance(table, data_tables.Synthetic):
+        numbers = float(table.samples + table.test_samples + 8 * table.classes) * table.features
+        size, seconds = numbers * 4 * (seeds + 1), seeds * numbers * _NUMBER_SECONDS
+        sizes = {key: getattr(table, key) for key in ("samples", "test_samples", "features", "classes")}
+        key = max(sizes, key=lambda name: sizes[name])
+        samples, classes = float(table.samples), float(table.classes)
+        field, value = f"data.{key}", sizes[key]
+    else:
+        samples, features, width = _SHAPES.get(table.name, (0, 0, 0))
+        size, seconds, classes = samples * features * width * 2.0, 0.0, 10.0
+        field, value = "data.name", table.name
+    dealt, more = _partition(getattr(table, "partition", None), n, samples, classes)
+    if dealt * seeds > size:
+        field, value = "clients.count", n
+    what = f"{samples:,.0f} samples a seed, assigned to {n:,} clients"
+    return Part(what, field, value, size + dealt * seeds, seconds + more * seeds)
+
+
+def _partition(table: Any, n: int, samples: float, classes: float) -> tuple[float, float]:
+    """Bytes and seconds for assigning the samples of one seed."""
+    match table:
+        case None:
+            return 0.0, 0.0
+        case data_tables.Shared():
+            return 8.0 * n * table.samples * 2, n * table.samples * 1e-7
+        case data_tables.Dirichlet():
+            return samples * _SAMPLE_BYTES + n * classes * 60, samples * 1e-7 + n * classes * 2e-6
+        case data_tables.Labels():
+            held = 8.0 * n * min(table.per_client, classes)
+            return samples * _SAMPLE_BYTES + held, samples * classes * 1e-9 + n * classes * 2e-7
+    return samples * _SAMPLE_BYTES, samples * 1e-7
