@@ -102,7 +102,7 @@ def test_iterations_beside_a_budget_are_the_cap_and_such_a_run_is_said_to_end_by
 
 
 def test_a_run_that_diverges_ends_there_and_is_said_to_have():
-    wild = {"learning_rate": {"kind": "constant", "value": 1e38}}
+    wild = {"learning_rate": {"kind": "constant", "value": 1e30}}
     more = {"data": {"name": "ridge", "samples": 9, "dimension": 3}, "model": {"name": "linear"}}
     found = run(study(train=wild, **more), device="cpu")
     for rows in by_run(found.metrics).values():

@@ -234,7 +234,7 @@ VALUES = {
         'rates.link={law="truncnorm",mean=0.5,std=0}', says=["rates.link.std = 0", "greater than 0"]
     ),
     "a law beyond floating point": change(
-        'rates.sgd={law="truncnorm",mean=1e308,std=1e-300}', says=["rates.sgd", "1e+308", "finite"]
+        'rates.sgd={law="truncnorm",mean=1e308,std=1e-300}', says=["rates.sgd.mean = 1e+308", "at most 1e+30"]
     ),
     "a rate of nothing": change('rates.sgd={law="constant",value=0}', says=["rates.sgd.value = 0"]),
     "a rate above one": change('rates.link={law="constant",value=1.5}', says=["rates.link.value = 1.5"]),
@@ -459,9 +459,7 @@ FILES = {
     "a configuration that is no text": toml(b"seed = \xff\xfe", ["own.toml", "cannot be read", "utf-8"]),
     "an integer of ten thousand digits": toml(f"seed = {'9' * 10_000}", ["own.toml", "not valid TOML"]),
     "two errors at once": toml("seeds = 0\n[graph]\nradius = -1", ["seeds = 0", "graph.radius = -1"]),
-    "a file with a zero in its name": toml(
-        '[graph]\nkind = "file"\nfile = "a\\u0000b"', ["graph.file = ", "a\\x00b", "existing"]
-    ),
+    "a file with a zero in its name": toml('[graph]\nkind = "file"\nfile = "a\\u0000b"', ["graph.file = ", "a\\x00b"]),
 }
 
 OPTIONS = {

@@ -51,13 +51,23 @@ def explain(error: ValidationError) -> list[str]:
             lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-            words = _WORDS.get(kind, plain).format(**context)
+            words = _bound(kind, context) or _WORDS.get(kind, plain).format(**context)
             if words == "a table":
                 words = ("a number or a table" if path == "train.learning_rate" else words) + for_table(path, value)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
     more = max(len(problems) - _MOST_PROBLEMS, 0)
     return lines if more == 0 else [*lines, f"and {more:,} more like these"]
+
+
+def _bound(kind: str, context: dict[str, Any]) -> str | None:
+    """A limit in words, its number short."""
+    for name, words, limit in (("greater_than_equal", "at least", "ge"), ("less_than_equal", "at most", "le")):
+        if kind == name:
+            number = context[limit]
+            text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+            return f"greater than 0, {words} {text}" if 0 < number < 1e-9 else f"{words} {text}"
+    return None
 
 
 def _short(value: object) -> str:
