@@ -27,10 +27,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    """Return a message without control characters: a name in it may hold what a terminal would obey.
+    r"""Return a message without control characters: a name in it may hold what a terminal would obey.
 
     >>> print(plain(chr(27) + "[31m"))
-    \\x1b[31m
+    \x1b[31m
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
