@@ -15,6 +15,7 @@ import shutil
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -293,17 +294,35 @@ def _claiming(shape: str, descr: str = "<f4", held: bytes = b"\x00" * 72, packed
     return buffer.getvalue()
 
 
-def _bomb(path: Path) -> None:
-    """An archive of 8 GiB of zeros that takes eight megabytes."""
-    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (8589934592, 1), }"
+_BLOCK, _BLOCKS = 2**24, 240
+"""3.75 GiB in all: the most that needs no 64-bit fields."""
+
+
+def _bomb(name: str, head: bytes = b"") -> Put:
+    """An archive of one member: a head, then 3.75 GiB of zeros packed into four megabytes."""
+
+    def put(path: Path) -> None:
+        pack = zlib.compressobj(1, zlib.DEFLATED, -15)
+        begin = pack.compress(head) + pack.flush(zlib.Z_FULL_FLUSH)
+        block = pack.compress(bytes(_BLOCK)) + pack.flush(zlib.Z_FULL_FLUSH)  # on its own, so it can be repeated
+        packed = begin + block * _BLOCKS + b"\x03\x00"
+        sizes = struct.pack("<III", 0, len(packed), len(head) + _BLOCK * _BLOCKS)  # the checksum is that of nothing
+        about = struct.pack("<HHHHH", 20, 0, 8, 0, 33) + sizes + struct.pack("<HH", len(name), 0)
+        local = b"PK\x03\x04" + about + name.encode() + packed
+        entry = b"PK\x01\x02\x14\x00" + about + bytes(14) + name.encode()
+        end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(entry), len(local), 0)
+        path.write_bytes(local + entry + end)
+
+    return put
+
+
+def _bomb_of_samples(path: Path) -> None:
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': (6, {_BLOCK * _BLOCKS // 6}), }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open("x.npy", "w", force_zip64=True) as member:
-            member.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-            for _ in range(512):
-                member.write(bytes(2**24))
+    _bomb("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)(path)
+    with zipfile.ZipFile(path, "a") as archive:
         y = io.BytesIO()
-        np.save(y, np.zeros(1, np.int64))
+        np.save(y, np.arange(6) % 4)
         archive.writestr("y.npy", y.getvalue())
 
 
@@ -330,7 +349,7 @@ ARCHIVES: dict[str, Put] = {
     "a header of objects": _write(_claiming("(6, 3)", "|O")),
     "a header of truths": _write(_claiming("(True, 3)")),
     "a header nested 300 deep": _write(_claiming("(" * 300 + ")" * 300)),
-    "8 GiB of zeros, packed": _bomb,
+    "3.75 GiB of zeros, packed": _bomb_of_samples,
     "text as samples": _write(_npz(x=np.full((6, 3), "a"), y=np.zeros(6, int))),
     "complex samples": _write(_npz(x=np.ones((6, 3), complex), y=np.zeros(6, int))),
     "dates as samples": _write(_npz(x=np.zeros((6, 3), "datetime64[s]"), y=np.zeros(6, int))),
@@ -367,22 +386,10 @@ class _Command:
         return os.system, ("touch /tmp/owned",)
 
 
-def _zip_of(size: int) -> Put:
-    def put(path: Path) -> None:
-        with (
-            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-            archive.open("w/data.pkl", "w", force_zip64=True) as member,
-        ):
-            for _ in range(size // 2**24):
-                member.write(bytes(2**24))
-
-    return put
-
-
 WEIGHTS: dict[str, Put] = {
     "a pickle that runs a command": _write(pickle.dumps(_Command())),
     "a pickle of a memo of 2³² places": _write(b"\x80\x02K\x01r\xff\xff\xff\xff."),
-    "an archive of 8 GiB of zeros": _zip_of(2**33),
+    "an archive of 3.75 GiB of zeros": _bomb("w/data.pkl"),
     "a header of 2⁶³ bytes": _write(struct.pack("<Q", 2**63 - 1) + b"{}"),
     "a header nested 100,000 deep": _write(struct.pack("<Q", 200_000) + b"[" * 100_000 + b"]" * 100_000),
     "tensors beyond the file": _write(
