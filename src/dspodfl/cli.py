@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from dspodfl import theory_commands
+from dspodfl import failures, theory_commands
 from dspodfl._version import __version__
 from dspodfl.commands import register
-from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
-from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
-from dspodfl.options import WRONG, plainly, whole
+from dspodfl.display import OUT, print_places, print_result, print_unfinished
+from dspodfl.errors import InputError
+from dspodfl.options import whole
 from dspodfl.running import Asked, carry_out, importable, on_ranks
-
-if TYPE_CHECKING:
-    pass
+from dspodfl.terminal import say
 
 app = typer.Typer(
     add_completion=False,
@@ -41,7 +37,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"dspodfl {__version__}")
+        say(f"dspodfl {__version__}")
         raise typer.Exit
 
 
@@ -111,31 +107,42 @@ def init(file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The fil
         raise InputError("file", str(file), "a file that does not exist yet") from None
     except OSError as error:
         raise InputError("file", str(file), f"a file that can be written ({error.strerror})") from None
-    typer.echo(f"wrote {file}; run it with: dspodfl run {file}")
+    say(f"wrote {file}; run it with: dspodfl run {file}")
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to check.")], changes: Set = None
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to check.")],
+    changes: Set = None,
+    no_code: Annotated[
+        bool, typer.Option("--no-code", help="Import no code of the user; what it names is not checked then.")
+    ] = False,
 ) -> None:
-    """Validate a configuration: every key, and that graph, rates, data and model can be built."""
+    """Validate a configuration: every key, and that graph, rates, data and model can be built.
+
+    A configuration may name code: model.factory, and algorithms of the form 'module:object'. That code is imported and
+    run, here as by 'run', with your rights; look at files of strangers with --no-code first.
+    """
     from dspodfl.config import load
-    from dspodfl.config.build import build
+    from dspodfl.config.build import Own, build, user_names
 
     importable(file)
-    settled, study, settings = build(load(file, changes or []))
-    graph = settings[0].rates.graph
-    typer.echo(
+    settled, study, settings = build(load(file, changes or []), Own(code=not no_code))
+    graph, left_out = settings[0].rates.graph, user_names(settled) if no_code else []
+    parameters = "" if no_code and user_names(settled, algorithms=False) else f"{study.model.parameters:,} parameters, "
+    say(
         f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "
-        f"{graph.n} clients, {study.model.parameters:,} parameters, {study.iterations:,} iterations"
+        f"{graph.n} clients, {parameters}{study.iterations:,} iterations"
     )
+    for field, name in left_out:
+        say(f"{field} = {name!r} was not imported, and is not checked")
 
 
 @app.command("list")
 def list_names() -> None:
     """Show what can be named in a configuration, one line each."""
     for title, rows in _catalogue().items():
-        OUT.print(f"[bold]{title}[/bold]")
+        OUT.print(Text(title, style="bold"))
         width = max(len(name) for name in rows)
         for name, line in rows.items():
             OUT.print(Text(f"  {name:<{width}}  {line}"), soft_wrap=True)
@@ -161,53 +168,16 @@ theory_commands.register(app)
 
 
 def main() -> None:
-    """Run the command line: exit code 2 and one plain message for wrong input, 130 for Ctrl-C."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
-    try:
-        code = app(standalone_mode=False)
-        _end(code if isinstance(code, int) else 0)
-    except WRONG as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            error.show()
-        else:
-            ERR.print(Text(f"error: {plainly(error)}"), soft_wrap=True)
-        _end(2)
-    except SystemExit as ending:
-        _end(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
-    except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
-        _say(error)
-        _end(2)
-    except LostRankError as error:
-        _say(error)
-        _end(1)
-    except (KeyboardInterrupt, typer.Abort):
-        _end(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    """Run the command line; `dspodfl.failures` has the exit codes."""
+    failures.leave(failures.carry_out(_command))
 
 
-def _end(code: int) -> None:
-    """Exit; a rank does so at once: gloo's threads may wait for the others, or abort, where Python takes it apart."""
-    if "RANK" in os.environ:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
-    sys.exit(code)
-
-
-def _say(error: Exception) -> None:
-    """An error, once: of several ranks the first says what all know, and whoever launched them that one is gone."""
-    rank = os.environ.get("RANK", "0")
-    if rank != "0" and getattr(error, "agreed", False):
-        return
-    if isinstance(error, LostRankError) and {"RANK", "DSPODFL_LAUNCHED"} <= os.environ.keys():
-        return
-    where = f"rank {rank}: " if rank != "0" and not isinstance(error, LostRankError) else ""
-    for line in str(error).splitlines():
-        ERR.print(Text(f"error: {where}{line}"), soft_wrap=True)
+def _command() -> int:
+    """What the words of the command line ask for; not by Click's own ``main``, which has its own view of failures."""
+    command = typer.main.get_command(app)
+    with command.make_context("dspodfl", sys.argv[1:]) as context:
+        code = command.invoke(context)
+    return code if isinstance(code, int) else 0
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

@@ -15,9 +15,10 @@ from rich.text import Text
 
 from dspodfl.display import ERR, OUT
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
-from dspodfl.interrupt import Interrupt
+from dspodfl.interrupt import Interrupt, Interrupted
 from dspodfl.options import number, whole
 from dspodfl.running import importable
+from dspodfl.terminal import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +163,7 @@ def report(
         out.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 def _carry_out(
@@ -196,12 +197,12 @@ def _carry_out(
             meter.cells(len(run.finished))
             for _ in run:
                 meter.cells(len(run.finished))
-    except (KeyboardInterrupt, OutOfMemoryError) as error:
+    except (Interrupted, OutOfMemoryError) as error:
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
         ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
-        raise typer.Exit(getattr(error, "code", 130)) from None
+        raise typer.Exit(error.code) from None
     about = run.about() | {"quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)
     try:
@@ -216,7 +217,7 @@ class _Meter:
 
     def __init__(self, cells: int, visible: bool) -> None:
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
             TextColumn("ETA"),

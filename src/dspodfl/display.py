@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from dspodfl import terminal
+from dspodfl.terminal import say
 
 if TYPE_CHECKING:
     from dspodfl.plan import Plan
     from dspodfl.results import Result
 
-OUT = Console(width=None if sys.stdout.isatty() else 240)  # a table in a file or a pipe is never cut short
-ERR = Console(stderr=True)
+OUT, ERR = terminal.OUT, terminal.ERR
 
 
 def how_to_resume(folder: Path) -> str:
@@ -32,7 +31,7 @@ def how_to_resume(folder: Path) -> str:
 def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> None:
     """Nothing is left to do: say so, and what it came to."""
     if as_json:
-        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        say(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
     elif show:
         ERR.print(Text(f"the run in {folder} is complete; nothing is left to do"), soft_wrap=True)
         print_result(result)
@@ -59,7 +58,7 @@ class Meter:
             _Speed(),
             TextColumn("ETA"),
             TimeRemainingColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             console=ERR,
             disable=not visible,
             transient=True,

@@ -82,14 +82,16 @@ class Group:
 
     def _meet(self, backend: str) -> None:
         wait = timedelta(seconds=self._timeout)
-        store: dist.Store
+        store: Any
         if MEETING in os.environ:  # a local launch: a file that only this user can open, and no port
-            store = dist.FileStore(str(Path(os.environ[MEETING]) / f"store-{restarts()}"), self.ranks)
+            store = dist.FileStore(  # type: ignore[attr-defined]
+                str(Path(os.environ[MEETING]) / f"store-{restarts()}"), self.ranks
+            )
             store.set_timeout(wait)
         else:
             store, _, _ = next(rendezvous("env://", timeout=wait))
         # torchrun keeps its store when it starts all ranks again; what the dead left in it is not to be read.
-        store = dist.PrefixStore(f"start {restarts()}", store)
+        store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks, timeout=wait)
 
     def patience(self, timeout: float) -> None:

@@ -21,7 +21,7 @@ def available_signals() -> list[int]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal came; ``code`` is the exit code of a process that it ended: 130, 143 or 129 (Ctrl-C, SIGTERM, SIGHUP)."""
+    """A signal came; ``code`` is the exit code it leads to: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -4,9 +4,9 @@ A rule is given the stacked models, ``mix`` (which applies P(k) to any stacked a
 where the rule asks), and may carry a state of its own from step to step. Both fuse what usually follows them:
 ``mix(x, minus)`` is Px − minus (written over ``minus``), ``gradient(x, scale)`` is diag(scale) G(x).
 
-A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly once,
-an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are then
-expected one iteration ahead, which is faster.
+A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly
+once, an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are
+then expected one iteration ahead, which is faster.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ KEY = "key"
 """The file of `MEETING` that holds the secret of a launch."""
 
 _POLL = 0.05
-_GRACE, _LONG_GRACE, _STOP = 1.0, 20.0, 20.0
-"""Seconds: to end after another rank failed, after it was interrupted or refused its input, and after SIGTERM."""
+_GRACE, _LONG_GRACE, _STOP = 1.0, 10.0, 20.0
+"""Seconds: to end after another rank crashed, after it was interrupted or refused its input, and after SIGTERM."""
 _ENDED_BY_USER = {128 + number for number in (1, 2, 15)}
 _PR_SET_PDEATHSIG = 1
 
@@ -129,9 +129,7 @@ class _Signals:
                 process.send_signal(number)
 
 
-def _one_start(
-    ranks: int, command: Sequence[str], environment: Mapping[str, str], signals: _Signals
-) -> dict[int, int]:
+def _one_start(ranks: int, command: Sequence[str], environment: Mapping[str, str], signals: _Signals) -> dict[int, int]:
     """Start all ranks and wait for their end; gives the exit codes of those that were not ended from here."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -159,7 +157,8 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], signals: _Signals) -> d
         failed = [code for code in codes.values() if code]
         if failed and deadline is None and signals.first is None:
             # Ranks that stop by agreement still print and write; a rank that is gone is not waited for.
-            deadline = time.monotonic() + (_GRACE if _is_worth_a_restart(failed) else _LONG_GRACE)
+            in_order = min(failed) > 1
+            deadline = time.monotonic() + (_LONG_GRACE if in_order else _GRACE)
         if deadline is not None and time.monotonic() > deadline:
             return codes
         time.sleep(_POLL)
@@ -179,7 +178,7 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]], signals: _Signals) -> No
 
 
 def _is_worth_a_restart(codes: Any) -> bool:
-    """Whether ranks failed in a way that may not happen again: not by wrong input, and not because a user ended them."""
+    """Whether ranks failed in a way that may not happen again: not by wrong input, nor because a user ended them."""
     failed = [code for code in codes if code]
     asked = _ENDED_BY_USER | {2} | {-int(number) for number in available_signals()}
     return bool(failed) and not any(code in asked for code in failed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import pandas as pd
 
 from dspodfl import data as datasets
 from dspodfl import learning_rate as lr
-from dspodfl import models, optimum, rates, schedule, topology
+from dspodfl import models, optimum, rates, schedule, topology, user_code
 from dspodfl.config import data_tables, graph_tables, model_tables, rate_tables, schema
 from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Run
@@ -43,6 +42,8 @@ class Own:
     data: Dataset | Federation | None = None
     graph: nx.Graph | Graph | None = None
     schedules: Mapping[str, schedule.Schedule] | None = None
+    code: bool = True
+    """Whether code that the configuration names is imported; if not, something built in stands for it."""
 
 
 def build(
@@ -59,8 +60,9 @@ def build(
     rate = _learning_rate(config.train.learning_rate)
     settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
     model = _model(config, settings[0].data, own)
-    _check_optimum(model, settings[0].data)
-    settings = _with_optimum(model, settings)
+    if own.code or not user_names(config, algorithms=False):
+        _check_optimum(model, settings[0].data)
+        settings = _with_optimum(model, settings)
     schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
     runs = [
         Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate, config.train.until_delay or math.inf)
@@ -78,6 +80,13 @@ def build(
         config.train.precision,
     )
     return config, study, settings
+
+
+def user_names(config: schema.Config, *, algorithms: bool = True) -> list[tuple[str, str]]:
+    """Which code of the user a configuration names: keys and values."""
+    factory = [("model.factory", config.model.factory)] if isinstance(config.model, model_tables.Factory) else []
+    own = [("algorithms", name) for name in config.algorithms if name not in schedule.SCHEDULES]
+    return factory + (own if algorithms else [])
 
 
 def _resolve(config: schema.Config, own: Own) -> schema.Config:
@@ -310,12 +319,10 @@ def _schedule(name: str, config: schema.Config, own: Own, first: Setting) -> sch
     if own.schedules and name in own.schedules:
         found = own.schedules[name]
     else:
-        module, _, attribute = name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever importing it runs into
-            why = f"{type(error).__name__}: {error}"
-            raise InputError("algorithms", name, f"an importable 'package.module:schedule' ({why})") from error
+        if not own.code:
+            user_code.check_name(name, "algorithms")
+            return schedule.named("dspodfl", None)
+        found = user_code.load(name, "algorithms")
     _check_schedule(name, found, first)
     return found
 
@@ -326,12 +333,8 @@ def _check_schedule(name: str, found: Any, first: Setting) -> None:
     if not callable(found):
         raise InputError("algorithms", name, f"{allowed}, not a {type(found).__name__}")
     graph = first.rates.graph
-    try:
+    with user_code.guarded("algorithms", name, f"{allowed}; it"):
         events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, first.seed), first.rates)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError("algorithms", name, f"{allowed}; it raised {type(error).__name__}: {error}") from error
     if not isinstance(events, schedule.Events):
         raise InputError("algorithms", name, f"{allowed}; it gave a {type(events).__name__}")
     for what, given, count in (("v", events.v, graph.n), ("v_hat", events.v_hat, graph.links)):
@@ -344,6 +347,9 @@ def _check_schedule(name: str, found: Any, first: Setting) -> None:
 def _model(config: schema.Config, federation: Federation, own: Own) -> models.Model:
     table, dataset = config.model, federation.dataset
     shape, outputs, regression = dataset.input_shape, dataset.outputs, dataset.classes is None
+    if isinstance(table, model_tables.Factory) and not own.code:
+        user_code.check_name(table.factory, "model.factory")
+        return models.build("linear" if regression else "svm", shape, outputs)
     if isinstance(table, model_tables.Factory):
         made = own.model if own.model is not None else models.load_factory(table.factory)
         return models.from_module(

@@ -16,12 +16,12 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from dspodfl.data.dataset import Dataset
 from dspodfl.data.formats import read_cifar_binary, read_cifar_python, read_idx
 from dspodfl.errors import DataError, InputError, nearest
+from dspodfl.terminal import ERR
 
 NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
 MINI_FILE = "fmnist_mini.npz"
@@ -217,9 +217,7 @@ class _Bar:
     """A rich progress bar in the form that pooch asks for."""
 
     def __init__(self, name: str) -> None:
-        self._bar = Progress(
-            TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True)
-        )
+        self._bar = Progress(TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=ERR)
         self._task = self._bar.add_task("")
         self.total = 0
 
