@@ -25,7 +25,7 @@ _OURS = re.compile(r"-(cp311-cp311|cp312-cp312|cp313-cp313|cp3\d+-abi3|(py2\.)?p
 _ALSO = "    # also: "
 _HEAD = """\
 # Versions and SHA-256 digests of what CI installs. Written by: python -m scripts.lock
-# Of torch the CPU build is accepted as well as the index's own. What the latter needs besides (CUDA libraries) is not here.
+# Of torch the CPU build is accepted as well as the index's own; the CUDA libraries that the latter needs are not here.
 """
 
 
@@ -102,7 +102,7 @@ def _index() -> str:
 
 def _page(name: str) -> str:
     address = f"{_index()}/{re.sub(r'[-_.]+', '-', name).lower()}/"
-    with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 (the index that pip trusts)
+    with urllib.request.urlopen(address, timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -88,6 +88,9 @@ def _environment(ranks: int, folder: Path, start: int) -> dict[str, str]:
         LAUNCHER: os.getpid(),
     }
     kept = {key: value for key, value in os.environ.items() if key not in ("MASTER_ADDR", "MASTER_PORT")}
+    home = str(Path(__file__).resolve().parents[1])
+    if home not in map(os.path.realpath, sys.path):  # the package is in the working directory, which is not searched
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [home, kept.get("PYTHONPATH")]))
     kept.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     return kept | {key: str(value) for key, value in own.items()}
 
