@@ -6,7 +6,6 @@ what they send each other afterwards stays on the loopback interface.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import shutil
@@ -36,8 +35,9 @@ KEY = "key"
 _POLL = 0.05
 _GRACE, _LONG_GRACE, _STOP = 1.0, 10.0, 20.0
 """Seconds: to end after another rank crashed, after it was interrupted or refused its input, and after SIGTERM."""
+_ORPHAN = 60.0
+"""Seconds that a rank has to end after its launcher is gone."""
 _ENDED_BY_USER = {128 + number for number in (1, 2, 15)}
-_PR_SET_PDEATHSIG = 1
 
 
 def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0) -> int:
@@ -210,28 +210,19 @@ def follow_launcher() -> None:
     if LAUNCHER not in os.environ or _following:
         return
     _following = True
-    told = _ask_kernel()
-    threading.Thread(target=_follow, args=(int(os.environ[LAUNCHER]), told), daemon=True).start()
+    threading.Thread(target=_follow, args=(int(os.environ[LAUNCHER]),), daemon=True).start()
 
 
-def _ask_kernel() -> bool:
-    """Have Linux send SIGTERM when the parent ends, however it ends."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) == 0)
-    except (OSError, AttributeError):
-        return False
+def _follow(launcher: int) -> None:
+    """Look a few times a second whether the parent is still the launcher; if not, end in order, then by force.
 
-
-def _follow(launcher: int, told: bool) -> None:
-    """Look once in a while whether the parent is still the launcher; if not, end in order, then at once."""
-    early = os.getppid() != launcher  # it died before the kernel was asked
+    Linux could send a signal instead (PR_SET_PDEATHSIG), but sends one for each thread of the launcher that dies, and a
+    second SIGTERM stops a run without a checkpoint.
+    """
     while os.getppid() == launcher:
-        time.sleep(0.5)
-    if early or not told:
-        os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_STOP)
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_ORPHAN)
     clean_up()
     os.kill(os.getpid(), signal.SIGKILL)
 
