@@ -17,7 +17,7 @@ from dspodfl import Result
 from dspodfl.checkpoint import Store
 from dspodfl.distributed import _Messages
 from dspodfl.errors import LostRankError
-from dspodfl.supervisor import KEY, LAUNCHER, MEETING, run_ranks
+from dspodfl.supervisor import KEY, LAUNCHER, MEETING, home_of, run_ranks
 
 LOOPBACK = ("127.", "::1", "::ffff:127.")
 ENDLESS = merged(LONG, {"train": {"iterations": 10**6}, "eval": {"every": 10**5}})
@@ -189,6 +189,17 @@ def test_a_signal_for_the_launcher_reaches_every_rank(tmp_path):
     run.terminate()
     assert run.wait(30) == 143
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists()
+
+
+def test_a_package_of_the_working_directory_is_found_by_ranks_which_do_not_search_it(tmp_path, monkeypatch):
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package" / "__main__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert home_of("own_package.part") == str(tmp_path)
+    assert home_of("dspodfl") is None and home_of("own_nothing") is None
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert run_ranks(2, [sys.executable, "-P", "-m", "own_package"], path=[str(tmp_path)]) == 0
 
 
 def test_nothing_is_unpickled_that_no_rank_of_this_launch_has_sealed(tmp_path, monkeypatch):

@@ -83,8 +83,8 @@ def run(
 ) -> None:
     """Run a study: print the comparison, write tables and pictures.
 
-    Ctrl-C and SIGTERM put away where it stands, and write what was measured (exit codes 130 and 143); a run that was
-    interrupted, or died, is gone on with by --resume.
+    Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write what was measured (exit codes 130, 143 and 129); --resume
+    resumes a run that was interrupted or died.
     """
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
     asked = Asked(

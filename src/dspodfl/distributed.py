@@ -26,7 +26,7 @@ from dspodfl.engine import Alone, Team
 from dspodfl.engine.team import Wait
 from dspodfl.errors import InputError, LostRankError
 from dspodfl.study import choose_device
-from dspodfl.supervisor import KEY, MEETING, follow_launcher, run_ranks
+from dspodfl.supervisor import KEY, MEETING, follow_launcher, home_of, run_ranks
 
 T = TypeVar("T")
 
@@ -253,4 +253,6 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, modul
     Returns:
         The exit code of the first rank to fail, or 0.
     """
-    return run_ranks(ranks, [sys.executable, "-P", "-m", module, *arguments], max_restarts=max_restarts)
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    path = [home for name in {"dspodfl": 0, module: 0} if (home := home_of(name)) is not None]
+    return run_ranks(ranks, command, max_restarts=max_restarts, path=path)

@@ -6,6 +6,7 @@ what they send each other afterwards stays on the loopback interface.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import shutil
@@ -40,7 +41,7 @@ _ORPHAN = 60.0
 _ENDED_BY_USER = {128 + number for number in (1, 2, 15)}
 
 
-def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0) -> int:
+def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0, path: Sequence[str] = ()) -> int:
     """Run a command on several ranks of this machine until all have ended.
 
     A signal for this process is passed on to every rank. When a rank fails, the others are ended too; all are started
@@ -50,6 +51,7 @@ def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0) -> i
         ranks: How many processes.
         command: The command line of each.
         max_restarts: How often to start all of them again.
+        path: Folders that they search for modules besides those of this process's environment.
 
     Returns:
         0, or the exit code of the rank that failed first; 128 + n after signal n.
@@ -63,7 +65,7 @@ def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0) -> i
         with _Signals() as signals:
             codes: dict[int, int] = {}
             for start in range(max_restarts + 1):
-                codes = _one_start(ranks, command, _environment(ranks, folder, start), signals)
+                codes = _one_start(ranks, command, _environment(ranks, folder, start, path), signals)
                 if signals.first is not None:
                     return 128 + signals.first if any(codes.values()) else 0
                 if not _is_worth_a_restart(codes.values()):
@@ -73,7 +75,7 @@ def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0) -> i
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _environment(ranks: int, folder: Path, start: int) -> dict[str, str]:
+def _environment(ranks: int, folder: Path, start: int, path: Sequence[str]) -> dict[str, str]:
     """What all ranks of one start find in their environment."""
     names = loopback()
     own = {
@@ -88,11 +90,20 @@ def _environment(ranks: int, folder: Path, start: int) -> dict[str, str]:
         LAUNCHER: os.getpid(),
     }
     kept = {key: value for key, value in os.environ.items() if key not in ("MASTER_ADDR", "MASTER_PORT")}
-    home = str(Path(__file__).resolve().parents[1])
-    if home not in map(os.path.realpath, sys.path):  # the package is in the working directory, which is not searched
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [home, kept.get("PYTHONPATH")]))
+    kept["PYTHONPATH"] = os.pathsep.join([*path, *filter(None, [kept.get("PYTHONPATH")])])
     kept.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     return kept | {key: str(value) for key, value in own.items()}
+
+
+def home_of(module: str) -> str | None:
+    """The folder to search for a module that ranks would not find: one that is in the working directory alone."""
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.submodule_search_locations is None:
+        return None
+    home = os.path.dirname(os.path.realpath(next(iter(spec.submodule_search_locations))))
+    here = os.path.realpath(os.curdir)
+    found = {os.path.realpath(entry or os.curdir) for entry in sys.path[sys.path[:1] in ([""], [here]) :]}
+    return None if home in found else home
 
 
 def loopback() -> str:
