@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := src tests benchmarks scripts
 
-.PHONY: demo test check lint types layers bench clean
+.PHONY: demo test check lint types layers bench clean locked
 
 demo: $(VENV)/.core
 	$(BIN)/dspodfl run
@@ -28,6 +28,13 @@ layers: $(VENV)/.dev
 
 bench: $(VENV)/.core
 	$(BIN)/python -m benchmarks cpu --quick
+
+# What CI installs: the versions of the lock, and no file with another digest (CUDA libraries of torch excepted).
+locked: $(BIN)/python
+	$(BIN)/python -m scripts.lock --check
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $(VENV)/.core $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -4,6 +4,7 @@ import os
 import pickle
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,26 @@ def resumed(team, folder, changes):
     return {"whole": whole, "same": same} if team.rank == 0 else None
 
 
+class MixesTwice:
+    """Θ ← P(PΘ − αV G(Θ))."""
+
+    def init(self, theta):
+        return None
+
+    def step(self, theta, mix, gradient, v, lr, state):
+        return mix(mix(theta) - gradient(theta, scale=lr * v)), state
+
+
+def mixed_twice(team, changes):
+    """A study under a rule that mixes twice in every iteration; its result, on rank 0."""
+    simulation = Simulation(Config(**changes), device="cpu", team=team)
+    simulation.study = replace(simulation.study, rule=MixesTwice())
+    for _ in simulation:
+        pass
+    result = simulation.result()
+    return plain(result) if team.rank == 0 else None
+
+
 def refused(team, changes):
     """What each rank says of a study that cannot be run."""
     try:
@@ -102,7 +123,7 @@ def talked(team):
     )
 
 
-DO = {"run": run, "resumed": resumed, "refused": refused, "talked": talked}
+DO = {"run": run, "mixed_twice": mixed_twice, "resumed": resumed, "refused": refused, "talked": talked}
 
 
 def main():

@@ -1,6 +1,12 @@
-"""Teams of threads: what processes do to each other, in one process, for tests of what needs no process."""
+"""Teams of threads: what processes do to each other, in one process, for tests of what needs no process.
+
+Tensors behave as they do over gloo: what one rank sends another comes in the order in which it was sent and is taken in
+the order in which it was expected, whatever it was meant for; receives may be posted ahead; a tensor on its way is read
+where it is until it was waited for.
+"""
 
 import threading
+from collections import defaultdict
 
 import torch
 
@@ -8,10 +14,12 @@ import torch
 class Threads:
     """One of several threads that run a study together."""
 
-    ahead = False
+    ahead = True
+    patience_s = 20
 
     def __init__(self, rank, ranks, board):
         self.rank, self.ranks, self.near, self.sent, self._board, self._turn = rank, ranks, ranks, 0, board, 0
+        self._expected = defaultdict(int)  # tensors asked for so far, by the rank that is to send them
 
     def _swap(self, item):
         """What every rank brought to this turn."""
@@ -26,17 +34,35 @@ class Threads:
 
     def start(self, send, receive):
         self.sent += sum(item.nbytes for item in send if item is not None)
-        copies = [None if item is None else item.clone() for item in send]
         if any(item is not None and item.is_cuda for item in send):
             torch.cuda.current_stream().synchronize()  # the others read on streams of their own
+        lock, links, mine, expected = self._board["lock"], self._board["links"], [], []
+        with lock:
+            for other in range(self.ranks):
+                if send[other] is not None:
+                    mine.append(letter := {"values": send[other], "taken": False})
+                    links[self.rank, other].append(letter)
+                if receive[other] is not None:
+                    expected.append((other, self._expected[other], receive[other]))
+                    self._expected[other] += 1
+            lock.notify_all()
 
         def wait():
-            for rank, brought in enumerate(self._swap(copies)):
-                item, room = brought[self.rank], receive[rank]
-                assert (item is None) == (room is None), "one expects what the other does not send"
-                if room is not None:
-                    assert item.shape == room.shape
-                    room.copy_(item)
+            for other, number, room in expected:
+                with lock:
+                    came = links[other, self.rank]
+                    lock.wait_for(lambda n=number, c=came: len(c) > n or "lost" in self._board, timeout=self.patience_s)
+                    assert len(came) > number, f"rank {self.rank} waits for what rank {other} does not send"
+                    letter, came[number] = came[number], None
+                    assert letter["values"].shape == room.shape, "one expects what the other does not send"
+                    room.copy_(letter["values"])
+                    if room.is_cuda:
+                        torch.cuda.current_stream().synchronize()
+                    letter["taken"] = True
+            with lock:
+                for letter in mine:
+                    if not letter["taken"]:  # from now on the sender may write into it again
+                        letter["values"] = letter["values"].clone()
 
         return wait
 
@@ -70,7 +96,7 @@ class Threads:
 
 def together(ranks, work):
     """What ``work(team)`` gives on each rank."""
-    board, found, lost = {"lock": threading.Condition()}, [None] * ranks, []
+    board, found, lost = {"lock": threading.Condition(), "links": defaultdict(list)}, [None] * ranks, []
 
     def run(rank):
         try:

@@ -21,6 +21,7 @@ from tests.edge import TINY_TOML, CommandLine
 
 from dspodfl import Config, InputError, Result, replay, run
 from dspodfl.config import load, template
+from dspodfl.interrupt import Interrupted
 from dspodfl.judging import COLUMNS
 from dspodfl.models import MODELS
 from dspodfl.results import FILES
@@ -570,7 +571,7 @@ def test_a_study_interrupted_while_it_is_set_up_writes_nothing(tmp_path):
 
 def test_an_interruption_while_writing_says_so(dspodfl, monkeypatch):
     def stop(*_, **__):
-        raise KeyboardInterrupt
+        raise Interrupted(2)
 
     monkeypatch.setattr(Result, "save", stop)
     answer = dspodfl("run", "study.toml", "--out", "out")

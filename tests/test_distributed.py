@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 import torch
 from tests.edge import CommandLine
+from tests.on_ranks import mixed_twice
 
 from dspodfl import Config, InputError, Result
 from dspodfl import run as run_alone
 from dspodfl.checkpoint import Store
 from dspodfl.config.toml import dumps
+from dspodfl.engine import Alone
 from dspodfl.graph import GENERATORS
 from dspodfl.results import Key
 from dspodfl.running import Asked, on_ranks
@@ -129,6 +131,7 @@ def test_several_ranks_are_one(ranks, tmp_path):
     each_rank_holds_the_samples_of_its_own_clients_alone(found)
     the_traffic_expected_from_the_rates_is_sent(found)
     the_transport_does_what_it_says(found)
+    a_rule_that_mixes_twice_is_the_rule_on_one(found)
     for split in ("clients", "runs"):
         a_run_resumed_at_any_iteration_on_as_many_ranks_is_the_same_to_the_bit(found, split)
         a_run_resumed_on_another_number_of_ranks_has_the_same_events(found, split)
@@ -157,6 +160,7 @@ def test_as_many_ranks_as_gpus_talk_by_nccl(model, split, tmp_path):
 def answers_of(ranks, folder):
     cases = {name: ("run", {"changes": changes}) for name, changes in studies().items()}
     cases["talked"] = ("talked", {})
+    cases["mixed twice"] = ("mixed_twice", {"changes": merged(SHORT, CLIENTS)})
     for split in ("clients", "runs"):
         changes = merged(SHORT, {"seeds": 2, "scale": {"split": split}})
         cases[f"resumed {split}"] = ("resumed", {"folder": str(folder / split), "changes": changes})
@@ -229,6 +233,15 @@ def the_transport_does_what_it_says(found):
         assert said["total"] == [ranks, sum(range(ranks))]
         assert said["collect"] == [[other] * (other + 1) for other in range(ranks)]
         assert (said["share"], said["any"]) == (0, (True, False))
+
+
+def a_rule_that_mixes_twice_is_the_rule_on_one(found):
+    _, _, answers = found
+    alone = mixed_twice(Alone(), merged(SHORT, CLIENTS))
+    same_but_for_rounding(answers["mixed twice"]["metrics"], alone["metrics"])
+    for key, tensors in alone["models"].items():
+        for name, values in tensors.items():
+            assert torch.allclose(answers["mixed twice"]["models"][key][name], values, rtol=5e-6, atol=5e-6)
 
 
 def a_run_resumed_at_any_iteration_on_as_many_ranks_is_the_same_to_the_bit(found, split):

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from dspodfl.interrupt import Interrupt, Interrupted
+from dspodfl.interrupt import SIGNALS, Interrupt, Interrupted
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_is_waited_for_and_the_second_stops_at_once(number, code):
     with Interrupt() as interrupt, interrupt.patiently():
         signal.raise_signal(number)
@@ -26,10 +26,20 @@ def test_nobody_waits_unless_they_are_patient():
 
 
 def test_afterwards_signals_do_what_they_did_before():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in SIGNALS]
     with Interrupt():
-        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] != before
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_hangup_that_nohup_switched_off_stays_off():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+            assert interrupt.heard is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_in_another_thread_nothing_changes():

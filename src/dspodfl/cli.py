@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -12,14 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from dspodfl import theory_commands
+from dspodfl import failures, theory_commands
 from dspodfl._version import __version__
 from dspodfl.commands import register
-from dspodfl.display import ERR, OUT
-from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError, nearest
-from dspodfl.options import HELP_NAMES, WRONG, in_full, plainly, whole
+from dspodfl.display import OUT
+from dspodfl.errors import InputError, nearest
+from dspodfl.options import HELP_NAMES, in_full, whole
 from dspodfl.progress import for_command
 from dspodfl.running import Asked, carry_out, importable, on_ranks
+from dspodfl.terminal import say
 
 app = typer.Typer(
     add_completion=False,
@@ -41,7 +41,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"dspodfl {__version__}")
+        say(f"dspodfl {__version__}")
         raise typer.Exit
 
 
@@ -88,8 +88,8 @@ def run(
 ) -> None:
     """Run a study: print the comparison, write tables and pictures.
 
-    Ctrl-C and SIGTERM put away where it stands, and write what was measured (exit codes 130 and 143); a run that was
-    interrupted, or died, is gone on with by --resume.
+    Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write what was measured (exit codes 130, 143 and 129); --resume
+    resumes a run that was interrupted or died.
     """
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
     asked = Asked(
@@ -114,7 +114,7 @@ def init(
     _free(schema, overwrite or _is_schema(schema, TITLE))
     _put(schema, _as_text(json_schema()))
     _put(file, template())
-    typer.echo(f"wrote {file}, and for editors {schema}; run it with: dspodfl run {file}")
+    say(f"wrote {file}, and for editors {schema}; run it with: dspodfl run {file}")
 
 
 @app.command()
@@ -129,11 +129,11 @@ def schema(
 
     text = _as_text(json_schema())
     if out is None:
-        typer.echo(text, nl=False)
+        say(text.rstrip())
         return
     _free(out, overwrite)
     _put(out, text)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 def _as_text(made: dict[str, Any]) -> str:
@@ -170,20 +170,32 @@ def _put(path: Path, text: str) -> None:
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to check.")], changes: Set = None
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to check.")],
+    changes: Set = None,
+    no_code: Annotated[
+        bool, typer.Option("--no-code", help="Import no code of the user; what it names is not checked then.")
+    ] = False,
 ) -> None:
-    """Validate a configuration: every key, and that graph, rates, data and model can be built."""
+    """Validate a configuration: every key, and that graph, rates, data and model can be built.
+
+    A configuration may name code: model.factory, and algorithms of the form 'module:object'. That code is imported and
+    run, here as by 'run', with your rights; look at files of strangers with --no-code first.
+    """
     from dspodfl.config import load
-    from dspodfl.config.build import build
+    from dspodfl.config.build import Own, build, user_names
 
     importable(file)
     with for_command(quiet=False) as progress:
-        settled, study, settings = build(load(file, changes or []), on_progress=progress.stage)
-    graph = settings[0].rates.graph
-    typer.echo(
+        own = Own(code=not no_code)
+        settled, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
+    graph, left_out = settings[0].rates.graph, user_names(settled) if no_code else []
+    parameters = "" if no_code and user_names(settled, algorithms=False) else f"{study.model.parameters:,} parameters, "
+    say(
         f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "
-        f"{graph.n} clients, {study.model.parameters:,} parameters, {study.iterations:,} iterations"
+        f"{graph.n} clients, {parameters}about {study.longest:,} iterations at most"
     )
+    for field, name in left_out:
+        say(f"{field} = {name!r} was not imported, and is not checked")
 
 
 @app.command("list")
@@ -202,7 +214,7 @@ def list_names(
     if what is not None and what.lower() not in found:
         raise InputError("WHAT", what, f"one of {', '.join(found)}{nearest(what.lower(), found)}")
     for title, rows in found.values() if what is None else [found[what.lower()]]:
-        OUT.print(f"[bold]{title}[/bold]")
+        OUT.print(Text(title, style="bold"))
         width = max(len(name) for name in rows)
         for name, line in rows.items():
             OUT.print(Text(f"  {name:<{width}}  {line}"), soft_wrap=True)
@@ -236,53 +248,16 @@ in_full(app)
 
 
 def main() -> None:
-    """Run the command line: exit code 2 and one plain message for wrong input, 130 for Ctrl-C."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show θ shows ?
-    try:
-        code = app(standalone_mode=False)
-        _end(code if isinstance(code, int) else 0)
-    except WRONG as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            error.show()
-        else:
-            ERR.print(Text(f"error: {plainly(error)}"), soft_wrap=True)
-        _end(2)
-    except SystemExit as ending:
-        _end(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
-    except (InputError, ConfigError, DataError, OutOfMemoryError) as error:
-        _say(error)
-        _end(2)
-    except LostRankError as error:
-        _say(error)
-        _end(1)
-    except (KeyboardInterrupt, typer.Abort):
-        _end(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    """Run the command line; `dspodfl.failures` has the exit codes."""
+    failures.leave(failures.carry_out(_command))
 
 
-def _end(code: int) -> None:
-    """Exit; a rank does so at once: gloo's threads may wait for the others, or abort, where Python takes it apart."""
-    if "RANK" in os.environ:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
-    sys.exit(code)
-
-
-def _say(error: Exception) -> None:
-    """An error, once: of several ranks the first says what all know, and whoever launched them that one is gone."""
-    rank = os.environ.get("RANK", "0")
-    if rank != "0" and getattr(error, "agreed", False):
-        return
-    if isinstance(error, LostRankError) and {"RANK", "DSPODFL_LAUNCHED"} <= os.environ.keys():
-        return
-    where = f"rank {rank}: " if rank != "0" and not isinstance(error, LostRankError) else ""
-    for line in str(error).splitlines():
-        ERR.print(Text(f"error: {where}{line}"), soft_wrap=True)
+def _command() -> int:
+    """What the words of the command line ask for; not by Click's own ``main``, which has its own view of failures."""
+    command = typer.main.get_command(app)
+    with command.make_context("dspodfl", sys.argv[1:]) as context:
+        code = command.invoke(context)
+    return code if isinstance(code, int) else 0
 
 
 def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from dspodfl.display import ERR, OUT, print_table
 from dspodfl.errors import DataError, InputError, OutOfMemoryError
-from dspodfl.interrupt import Interrupt
+from dspodfl.interrupt import Interrupt, Interrupted
 from dspodfl.options import number, whole
 from dspodfl.progress import for_command
 from dspodfl.running import importable
+from dspodfl.terminal import say
 from dspodfl.timing import spent
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def report(
         raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
     for reason in made.skipped:
         ERR.print(Text(f"skipped {reason}"), soft_wrap=True)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 def _carry_out(
@@ -199,12 +200,12 @@ def _carry_out(
         with Interrupt(), progress:
             for _ in run:
                 pass
-    except (KeyboardInterrupt, OutOfMemoryError) as error:
+    except (Interrupted, OutOfMemoryError) as error:
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
         ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
-        raise typer.Exit(getattr(error, "code", 130)) from None
+        raise typer.Exit(error.code) from None
     about = run.about() | {"quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)
     try:

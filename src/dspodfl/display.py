@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich import box
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from dspodfl import formatting, tables
+from dspodfl import formatting, tables, terminal
+from dspodfl.terminal import say
 
 if TYPE_CHECKING:
     from dspodfl.costs import Cost
     from dspodfl.results import Result
 
-OUT = Console(width=None if sys.stdout.isatty() else 240)  # a table in a file or a pipe is never cut short
-ERR = Console(stderr=True)
+OUT, ERR = terminal.OUT, terminal.ERR
 
 
 def how_to_resume(folder: Path) -> str:
@@ -34,7 +31,7 @@ def how_to_resume(folder: Path) -> str:
 def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> None:
     """Nothing is left to do: say so, and what it came to."""
     if as_json:
-        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        say(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
     elif show:
         ERR.print(Text(f"the run in {folder} is complete; nothing is left to do"), soft_wrap=True)
         print_result(result)
@@ -75,7 +72,7 @@ def print_table(table: tables.Table) -> None:
         shown, wide = _rich(table, "\n± ")
     if table.title:
         OUT.print(Text(table.title))
-    Console(width=max(OUT.width, wide)).print(shown)
+    terminal.Console(OUT.stream, width=max(OUT.width, wide)).print(shown)
     for text in (table.sentence, table.caption, *table.notes):
         if text:
             OUT.print(Text(text))

@@ -1,30 +1,32 @@
 """Several processes that run one study: torch.distributed behind the engine's `Team`, and how they are launched.
 
-Process groups, rendezvous and elastic restart are PyTorch's: torchrun, or any launcher that sets its environment
-(RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). gloo carries what lies in the host's memory, NCCL what lies
-on a GPU. Nothing else in the package knows torch.distributed.
+Process groups are PyTorch's. On one machine `launch` starts the ranks, which meet in a private directory and talk over
+the loopback interface. On several machines torchrun does, or any launcher that sets its environment (RANK, WORLD_SIZE,
+LOCAL_RANK, MASTER_ADDR, MASTER_PORT). gloo carries what is in the host's memory, NCCL what is on a GPU. Nothing else in
+the package knows torch.distributed.
 """
 
 from __future__ import annotations
 
-import logging
+import hmac
 import os
-import signal
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dspodfl.engine import Alone, Team
 from dspodfl.engine.team import Wait
 from dspodfl.errors import InputError, LostRankError
 from dspodfl.study import choose_device
+from dspodfl.supervisor import KEY, MEETING, follow_launcher, home_of, run_ranks
 
 T = TypeVar("T")
 
@@ -74,14 +76,23 @@ class Group:
         # NCCL does one thing after the other: what is expected would wait for what is sent later, on both sides.
         self.ahead = device.type != "cuda"
         self._group: dist.ProcessGroup | None = None
+        self._messages = _Messages.of_launch()
+        follow_launcher()
         self._watched(lambda: self._meet(backend))
 
     def _meet(self, backend: str) -> None:
-        store, number, count = next(rendezvous("env://"))
-        # A launcher keeps its store when it starts a team anew; what the dead left in it would be taken for the living.
-        store = PrefixStore(f"start {restarts()}", store)
         wait = timedelta(seconds=self._timeout)
-        dist.init_process_group(backend, store=store, rank=number, world_size=count, timeout=wait)
+        store: Any
+        if MEETING in os.environ:  # a local launch: a file that only this user can open, and no port
+            store = dist.FileStore(  # type: ignore[attr-defined]
+                str(Path(os.environ[MEETING]) / f"store-{restarts()}"), self.ranks
+            )
+            store.set_timeout(wait)
+        else:
+            store, _, _ = next(rendezvous("env://", timeout=wait))
+        # torchrun keeps its store when it starts all ranks again; what the dead left in it is not to be read.
+        store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks, timeout=wait)
 
     def patience(self, timeout: float) -> None:
         """Wait so many seconds for the others from now on, before they count as gone; all ranks call it."""
@@ -136,15 +147,33 @@ class Group:
 
     def gather(self, item: Any) -> list[Any] | None:
         """Any picklable thing of each rank, on rank 0; None on the others."""
-        found: list[Any] | None = [None] * self.ranks if self.rank == 0 else None
-        self._watched(lambda: dist.gather_object(item, found, group=self._group))
-        return found
+        return self._watched(lambda: self._gathered(item))
+
+    def _gathered(self, item: Any) -> list[Any] | None:
+        mine = _as_tensor(self._messages.sealed(item, self.rank))
+        sizes = torch.zeros(self.ranks, dtype=torch.int64)
+        sizes[self.rank] = len(mine)
+        dist.all_reduce(sizes, group=self._group)
+        room = torch.zeros(int(sizes.max()), dtype=torch.uint8)
+        room[: len(mine)] = mine
+        found = [torch.empty_like(room) for _ in range(self.ranks)] if self.rank == 0 else None
+        dist.gather(room, found, dst=0, group=self._group)
+        if found is None:
+            return None
+        parts = [part[:size] for part, size in zip(found, sizes.tolist(), strict=True)]
+        return [self._messages.opened(part.numpy().tobytes(), rank) for rank, part in enumerate(parts)]
 
     def share(self, item: Any) -> Any:
         """Rank 0's thing, on all of them."""
-        box = [item]
-        self._watched(lambda: dist.broadcast_object_list(box, group=self._group))
-        return box[0]
+        return self._watched(lambda: self._shared(item))
+
+    def _shared(self, item: Any) -> Any:
+        sealed = _as_tensor(self._messages.sealed(item if self.rank == 0 else None, self.rank))
+        size = torch.tensor([len(sealed)])
+        dist.broadcast(size, src=0, group=self._group)
+        room = sealed if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(room, src=0, group=self._group)
+        return item if self.rank == 0 else self._messages.opened(room.numpy().tobytes(), 0)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on some rank."""
@@ -160,6 +189,8 @@ class Group:
         """Work whose failure means that somebody is gone, or does not answer."""
         try:
             return work()
+        except LostRankError:
+            raise
         except (RuntimeError, ValueError) as error:
             why = str(error).strip().splitlines()[0].split("] ", 1)[-1].split(". ")[0]
             raise LostRankError(
@@ -168,39 +199,60 @@ class Group:
             ) from error
 
 
-def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, module: str = "dspodfl") -> int:
-    """Run a module, with these arguments, on so many ranks of this machine; gives the exit code of the first to fail.
+class _Messages:
+    """Objects that ranks send each other, pickled.
 
-    Cores are shared out evenly, unless OMP_NUM_THREADS says otherwise. A signal ends all ranks as it would end one.
+    Where there is a secret of the launch, nothing is unpickled that was not sealed with it by the rank it is said to
+    come from, for this very call. torchrun gives no secret: there the network is trusted.
     """
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.disable(logging.ERROR)  # the launcher's: ranks say themselves what went wrong
-    os.environ["DSPODFL_LAUNCHED"] = "1"
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=ranks,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        run_id="dspodfl",
-        max_restarts=max_restarts,
-        monitor_interval=0.1,
-    )
-    try:
-        elastic_launch(config, sys.executable)("-m", module, *arguments)
-    except SignalException as came:
-        return 128 + int(came.sigval)
-    except ChildFailedError as failure:
-        for number, one in failure.failures.items():
-            if one.exitcode < 0 and -one.exitcode != signal.SIGTERM:  # which is how the launcher ends the others
-                name = signal.Signals(-one.exitcode).name
-                raise LostRankError(f"rank {number} was killed ({name}), and the others were stopped") from None
-        said = [one.exitcode for one in failure.failures.values() if one.exitcode > 0]
-        return int(said[0]) if said else 128 + signal.SIGTERM
-    finally:
-        logging.disable(logging.NOTSET)
-    return 0
+    def __init__(self, key: bytes | None) -> None:
+        self._key, self._count = key, 0
+
+    @classmethod
+    def of_launch(cls) -> _Messages:
+        """With the secret that the launcher left in the directory where ranks meet, if there is one."""
+        folder = os.environ.get(MEETING)
+        return cls((Path(folder) / KEY).read_bytes() if folder else None)
+
+    def sealed(self, item: Any, rank: int) -> bytes:
+        """An object of this rank, as bytes; every rank calls this once for each collective call."""
+        self._count += 1
+        data = pickle.dumps(item)
+        return self._seal(data, rank) + data
+
+    def opened(self, sealed: bytes, rank: int) -> Any:
+        """The object in the bytes that came from a rank."""
+        size = len(self._seal(b"", rank))
+        seal, data = sealed[:size], sealed[size:]
+        if not hmac.compare_digest(seal, self._seal(data, rank)):
+            raise LostRankError(f"what came as from rank {rank} was not sent by it, and was thrown away")
+        return pickle.loads(data)  # noqa: S301 (sealed by a rank of this launch, or the network is trusted)
+
+    def _seal(self, data: bytes, rank: int) -> bytes:
+        if self._key is None:
+            return b""
+        return hmac.digest(self._key, f"{self._count} {rank} ".encode() + data, "sha256")
+
+
+def _as_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, module: str = "dspodfl") -> int:
+    """Run a module on several ranks of this machine; see `dspodfl.supervisor.run_ranks`.
+
+    Cores are divided evenly, unless OMP_NUM_THREADS says otherwise. A signal ends all ranks as it would end one.
+
+    Args:
+        ranks: How many processes.
+        arguments: The arguments of the module.
+        max_restarts: How often to start all ranks again when one of them dies.
+        module: The module that each of them runs.
+
+    Returns:
+        The exit code of the first rank to fail, or 0.
+    """
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    path = [home for name in {"dspodfl": 0, module: 0} if (home := home_of(name)) is not None]
+    return run_ranks(ranks, command, max_restarts=max_restarts, path=path)

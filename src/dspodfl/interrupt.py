@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first is heard and waited for, the second stops at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first is remembered until the run can stop, the second stops immediately."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # Windows has no SIGHUP
+
+
+def available_signals() -> list[int]:
+    """The signals to handle here: SIGHUP is left alone where nohup has switched it off."""
+    hangup = getattr(signal, "SIGHUP", None)
+    return [number for number in SIGNALS if number != hangup or signal.getsignal(number) != signal.SIG_IGN]
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal came; ``code`` is what a process that it ended exits with: 130 for Ctrl-C, 143 for SIGTERM."""
+    """A signal came; ``code`` is the exit code it leads to: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -21,10 +29,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupt:
-    """Hears the signals while it is entered; in other threads than the main one, nothing changes.
+    """Handles the signals while it is entered; in other threads than the main one, nothing changes.
 
-    A signal raises `Interrupted` where it comes, unless someone is patient: then the first one is kept in
-    ``heard`` until they look, and only the second raises.
+    A signal raises `Interrupted` where it comes, except within `patiently`: then the first one is kept in ``heard``
+    until the run asks for it, and only the second raises.
     """
 
     def __init__(self) -> None:
@@ -34,7 +42,7 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._hear) for number in available_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,7 +51,7 @@ class Interrupt:
 
     @contextmanager
     def patiently(self) -> Iterator[None]:
-        """For a while the first signal is only heard."""
+        """For a while the first signal is only remembered."""
         self._patient = True
         try:
             yield

@@ -16,12 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from dspodfl import terminal
 from dspodfl.timing import roughly
 
 Mode = Literal["bar", "notebook", "lines", "off"]
@@ -75,7 +76,7 @@ class Progress:
     """
 
     def __init__(self, mode: Mode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.mode, self._stream, self._clock = mode, stream or sys.stderr, clock
+        self.mode, self._stream, self._clock = mode, stream or cast(TextIO, terminal.ERR.stream), clock
         self._live: Live | None = None
         self._handle: Any = None
         self._token: Token[Progress | None] | None = None

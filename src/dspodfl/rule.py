@@ -3,12 +3,16 @@
 A rule is given the stacked models, ``mix`` (which applies P(k) to any stacked array) and ``gradient`` (evaluated
 where the rule asks), and may carry a state of its own from step to step. Both fuse what usually follows them:
 ``mix(x, minus)`` is Px − minus (written over ``minus``), ``gradient(x, scale)`` is diag(scale) G(x).
+
+A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly
+once, an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are
+then expected one iteration ahead, which is faster.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -23,6 +27,11 @@ class Gradient(Protocol):
     """Minibatch gradients at x, each times its ``scale`` if given. Shapes: x (clients, p), scale (clients,)."""
 
     def __call__(self, x: Tensor, scale: Tensor | None = None) -> Tensor: ...
+
+
+def declared_mixes(rule: Rule) -> int | None:
+    """How often a rule mixes in every iteration, if it declares it."""
+    return getattr(rule, "mixes", None)
 
 
 class Rule(Protocol):
@@ -43,6 +52,8 @@ class Rule(Protocol):
 class Simultaneous:
     """The paper's update: Θ ← PΘ − αV G(Θ)  (eq. update)."""
 
+    mixes: ClassVar[int] = 1
+
     def init(self, theta: Tensor) -> None:
         """No state."""
 
@@ -56,6 +67,8 @@ class Simultaneous:
 @dataclass(frozen=True)
 class CombineThenAdapt:
     """Mix first, and take the gradient at the mixed model: Θ ← PΘ − αV G(PΘ)."""
+
+    mixes: ClassVar[int] = 1
 
     def init(self, theta: Tensor) -> None:
         """No state."""
@@ -71,6 +84,8 @@ class CombineThenAdapt:
 @dataclass(frozen=True)
 class AdaptThenCombine:
     """Step first, and mix what comes out: Θ ← P(Θ − αV G(Θ))."""
+
+    mixes: ClassVar[int] = 1
 
     def init(self, theta: Tensor) -> None:
         """No state."""

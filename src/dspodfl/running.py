@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
+from dspodfl import user_code
 from dspodfl.display import ERR, how_to_resume, print_complete, print_places, print_result
 from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError
 from dspodfl.progress import Progress, for_command
+from dspodfl.terminal import say
 from dspodfl.timing import spent
 
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def carry_out(asked: Asked) -> None:
                 progress.stage("setting up")
                 session = _set_up(asked, ends, interrupt, first, progress)
         except Interrupted as error:
-            what = "nothing was written" if asked.resume is None else "its folder is as it was"
-            raise _interrupted(error, f"before anything was measured; {what}") from None
+            raise _interrupted(error, f"before anything was measured; {_untouched(asked)}") from None
         if session is None:
             return
         result, too_large = _go(session, interrupt)
@@ -126,7 +126,7 @@ def carry_out(asked: Asked) -> None:
     if not first:
         raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
     if asked.json:
-        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        say(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
     elif show:
         print_result(result)
         print_places(folder)
@@ -178,6 +178,8 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
 
 def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
     """From the first iteration to the result."""
+    from dspodfl.interrupt import Interrupted
+
     simulation, folder = session.simulation, session.folder
     too_large, doing = None, f"at once; {how_to_resume(folder)}"
     try:
@@ -198,7 +200,7 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
                 with simulation.writing():
                     session.keeper.finish(result, models=session.models)
             session.team.leave()
-    except KeyboardInterrupt as error:
+    except Interrupted as error:
         raise _interrupted(error, doing) from None
     except LostRankError as error:
         raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
@@ -220,7 +222,7 @@ def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) ->
         return settled, None, None
     folder = asked.out or default_folder(asked.config, settled)
     claim(folder, overwrite=asked.overwrite)
-    options["beside"] = str((asked.config or Path()).resolve().parent)
+    options["beside"] = str(user_code.folder_of(asked.config))
     return settled, ends.enter_context(Keeper(folder, options)), None
 
 
@@ -247,6 +249,16 @@ def _unfinished(asked: Asked, options: dict[str, Any], ends: ExitStack, first: b
     return load(asked.config or folder / CONFIG, **asked.how), keeper, before
 
 
+def _untouched(asked: Asked) -> str:
+    """What is in the folder of a run that was interrupted before its first iteration, and how to resume it."""
+    from dspodfl.checkpoint import Store
+
+    folder = asked.resume or asked.out
+    if folder is not None and Store(folder).sealed():
+        return f"its checkpoints are in {folder}; {how_to_resume(folder)}"
+    return "nothing was written" if asked.resume is None else "its folder is as it was"
+
+
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
     if os.environ.get("RANK", "0") == "0":
         ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
@@ -254,10 +266,8 @@ def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
 
 
 def importable(config: Path | None) -> None:
-    """Let factories and schedules of one's own lie beside the configuration or in the working directory."""
-    for folder in {str(Path.cwd()), str((config or Path()).resolve().parent)}:
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
+    """Let factories and schedules of the user be in the folder of the configuration or in the working directory."""
+    user_code.search(user_code.folder_of(config), Path.cwd())
 
 
 def default_folder(config: Path | None, settled: Any) -> Path:

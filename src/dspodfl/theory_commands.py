@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from dspodfl import terminal
 from dspodfl.display import OUT
 from dspodfl.errors import DataError
 from dspodfl.options import number, whole
 from dspodfl.progress import for_command
 from dspodfl.running import importable
+from dspodfl.terminal import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +115,7 @@ def bound(
         tables = {"table.csv": found.table(), "curves.csv": curves}
         _write(out, record, tables, course(curves, _title(settled)) if len(curves) else None)
     if as_json:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        say(json.dumps(record, ensure_ascii=False))
         return
     _print(found, laid)
     if out is not None:
@@ -155,7 +156,7 @@ def sweep(
 
         _write(out, record, {"table.csv": table}, drawn(table, names, _title(base)))
     if as_json:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        say(json.dumps(record, ensure_ascii=False))
         return
     print_sweep(table, names, f"{config.stem} over {', '.join(names)}")
     if out is not None:
@@ -369,7 +370,7 @@ def _table(first: str, *heads: str) -> Table:
 def _print_table(table: Table) -> None:
     """A table at its own width: in a window that is narrower its lines go on below, and no number is cut short."""
     wide = Measurement.get(OUT, OUT.options.update(max_width=10_000), table).maximum
-    Console(width=max(OUT.width, wide)).print(table)
+    terminal.Console(OUT.stream, width=max(OUT.width, wide)).print(table)
 
 
 def _cell(value: Any) -> str:

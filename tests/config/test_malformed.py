@@ -88,10 +88,10 @@ VALUES = {
     "a schedule of no module": change(
         'algorithms=["nowhere:thing"]', says=["algorithms = 'nowhere:thing'", "importable"]
     ),
-    "a schedule of no name": change('algorithms=["math:thing"]', says=["algorithms = 'math:thing'", "importable"]),
-    "a schedule that is a number": change('algorithms=["math:pi"]', says=["algorithms = 'math:pi'", "float"]),
+    "a schedule of no name": change('algorithms=["numpy:thing"]', says=["algorithms = 'numpy:thing'", "exists"]),
+    "a schedule that is a number": change('algorithms=["numpy:pi"]', says=["algorithms = 'numpy:pi'", "float"]),
     "a schedule that takes other things": change(
-        'algorithms=["math:sqrt"]', says=["algorithms = 'math:sqrt'", "TypeError"]
+        'algorithms=["numpy:sqrt"]', says=["algorithms = 'numpy:sqrt'", "TypeError"]
     ),
     "a schedule whose module raises": change(
         'algorithms=["own_broken:s"]', says=["algorithms = 'own_broken:s'", "ZeroDivisionError"], own_broken__py="1 / 0"
@@ -368,8 +368,8 @@ VALUES = {
     "a factory of no module": change(
         'model={factory="nowhere:net"}', says=["model.factory = 'nowhere:net'", "nowhere"]
     ),
-    "a factory of no name": change('model={factory="math:net"}', says=["model.factory = 'math:net'"]),
-    "a factory that is a number": change('model={factory="math:pi"}', says=["model.factory = 'math:pi'", "float"]),
+    "a factory of no name": change('model={factory="numpy:net"}', says=["model.factory = 'numpy:net'"]),
+    "a factory that is a number": change('model={factory="numpy:pi"}', says=["model.factory = 'numpy:pi'", "float"]),
     "a factory that raises": change(
         'model={factory="own_raise:net"}',
         says=["model.factory", "own_raise:net", "ZeroDivisionError"],

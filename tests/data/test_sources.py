@@ -174,7 +174,7 @@ def test_downloads_go_into_the_data_folder_with_their_hashes(places, tmp_path, m
     assert pixel_of("mnist", progress=False) == 8
     assert (places["data"] / "mnist" / sources._IDX[0]).is_file()
     assert [url.rpartition("/")[2] for url, _, _ in asked] == list(sources._IDX)
-    assert asked[0][1:] == ("md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", False)
+    assert asked[0][1:] == ("sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", False)
     assert pixel_of("mnist") == 8
     assert len(asked) == 4
 

@@ -355,23 +355,6 @@ def test_strided_arrays_are_refused():
         advanced({**w, "x": np.asfortranarray(w["x"])})
 
 
-def test_compiled_code_that_cannot_be_kept_still_runs(monkeypatch):
-    from dspodfl.kernels import _linear
-
-    w = world(14)
-    want = advanced(w)
-    work, tries = _linear.work, []
-
-    def fails_once(*args):
-        tries.append(1)
-        if len(tries) == 1:
-            raise OSError("No space left on device")
-        work(*args)
-
-    monkeypatch.setattr(_linear, "work", fails_once)
-    assert np.array_equal(advanced(w), want) and len(tries) == 2
-
-
 def test_importing_the_module_imports_no_numba():
     code = "import sys; import dspodfl.kernels.compiled as c; c.available(); assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

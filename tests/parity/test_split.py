@@ -8,15 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.teams import place, together
-from tests.worlds import ALGORITHMS, BATCH, MODELS, advance, erdos_renyi, graphs, make_run, scattered
+from tests.worlds import ALGORITHMS, BATCH, MODELS, advance, erdos_renyi, final, graphs, make_run, scattered
 
 from dspodfl.data import parts
 from dspodfl.engine import Shard, Split, Stack, simulate
 from dspodfl.engine import split as splitting
+from dspodfl.errors import InputError
 from dspodfl.graph import GENERATORS, generate
 from dspodfl.learning_rate import Constant
 from dspodfl.problem import Problem
-from dspodfl.rule import RULES
+from dspodfl.rule import RULES, Simultaneous
 from dspodfl.topology import Flicker, Waypoint
 
 STEPS = 30
@@ -44,7 +45,7 @@ def split_up(
         problem = Problem(model, here, batch_size=BATCH, dtype=dtype, device=device)
         whole = torch.cat([scattered(model, run.clients, run.seed) for run in runs]).to(dtype)
         start = whole[torch.from_numpy(shard.own)]
-        split, rules = Split(shard, team), RULES[rule]
+        split, rules = Split(shard, team), RULES[rule] if isinstance(rule, str) else rule
         way = simulate(stack, problem, rules, start, iterations=STEPS, every=every, split=split, **more)
         shots = [(shot.iteration, shot.runs, shot.counters, shot.diverged, shot.theta.clone()) for shot in way]
         return shots, team.sent
@@ -133,6 +134,59 @@ def test_a_run_that_diverges_on_one_rank_is_frozen_on_all_and_the_others_go_on()
     looks, _, _ = split_up(runs, model, 2)
     assert [lost for _, _, _, lost, _ in looks][-1] == [True, False]
     assert_the_same(runs, model, looks)
+
+
+class Mixes:
+    """Mixes as often as it is told for each iteration, other arrays than the models among them."""
+
+    def __init__(self, *counts):
+        self.counts = counts
+
+    def init(self, theta):
+        return torch.zeros((), dtype=torch.int64)
+
+    def step(self, theta, mix, gradient, v, lr, state):
+        new = theta - gradient(theta, scale=lr * v)
+        for n in range(self.counts[int(state) % len(self.counts)]):
+            both = mix(torch.cat([new, theta], dim=1)) if n % 2 else None
+            new = mix(new) if both is None else both[:, : new.shape[1]]
+        return new, state + 1
+
+
+@pytest.mark.parametrize("counts", [(2,), (0,), (3,), (1, 2, 0, 3), (0, 1)])
+@pytest.mark.parametrize("name", ["svm", "linear"])
+def test_a_rule_may_mix_any_number_of_times_in_an_iteration(name, counts):
+    model, dataset = MODELS[name]()
+    runs = [make_run(algorithm, seed, n=7, data=dataset) for seed, algorithm in enumerate(("dspodfl", "dgd"))]
+    looks, sent, _ = split_up(runs, model, 3, rule=Mixes(*counts))
+    assert (min(sent) > 0) == any(counts)
+    assert_the_same(runs, model, looks, rule=Mixes(*counts))
+
+
+def test_a_rule_that_mixes_other_than_it_declares_is_refused_and_nobody_waits():
+    model, dataset = MODELS["svm"]()
+    rule = Mixes(1, 1, 2)
+    rule.mixes = 1
+    with pytest.raises(InputError, match=r"Mixes\.mixes = 1: must be 2"):
+        split_up([make_run("dgd", 0, n=6, data=dataset)], model, 2, rule=rule)
+
+
+def test_a_rule_derived_from_the_papers_update_is_asked_for_its_own():
+    class Twice(Simultaneous):
+        def step(self, theta, mix, gradient, v, lr, state):
+            return mix(mix(theta)) - gradient(theta, scale=lr * v), state
+
+    class Plain:
+        init = Twice.init
+        step = Twice.step
+
+    Twice.mixes = 2
+    model, dataset = MODELS["svm"]()
+    runs = [make_run("dgd", 0, n=6, data=dataset)]
+    (derived,), (plain,) = (final(runs, model, iterations=STEPS, rule=rule) for rule in (Twice(), Plain()))
+    assert torch.equal(derived, plain)
+    looks, _, _ = split_up(runs, model, 2, rule=Twice())
+    assert (looks[-1][-1] - plain).abs().max() < 1e-12
 
 
 @settings(max_examples=25, deadline=None)

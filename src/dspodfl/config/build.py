@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from dspodfl import bounded, horizon, models, optimum, rates, schedule, topology
+from dspodfl import bounded, horizon, models, optimum, rates, schedule, topology, user_code
 from dspodfl import data as datasets
 from dspodfl import learning_rate as lr
 from dspodfl.config import data_tables, footprint, graph_tables, model_tables, rate_tables, schema
@@ -51,6 +50,8 @@ class Own:
     data: Dataset | Federation | None = None
     graph: nx.Graph | Graph | None = None
     schedules: Mapping[str, schedule.Schedule] | None = None
+    code: bool = True
+    """Whether code that the configuration names is imported; if not, something built in stands for it."""
 
 
 def build(
@@ -73,11 +74,12 @@ def build(
     seeds = range(config.seed, config.seed + config.seeds)
     data = {seed: shared.data(seed) for seed in seeds}
     model = _model(config, data[config.seed], own)
-    footprint.check_model(config, model)
-    _check_optimum(model, data[config.seed])
     schedules = {name: _schedule(name, config, own) for name in config.algorithms}
     settings = [shared.setting(seed, rate, data[seed], schedules, model) for seed in seeds]
-    settings = _with_optimum(model, settings)
+    if own.code or not user_names(config, algorithms=False):
+        footprint.check_model(config, model)
+        _check_optimum(model, data[config.seed])
+        settings = _with_optimum(model, settings)
     runs = [
         replace(made, budget=config.train.budget, cap=s.caps[name][0], need=s.caps[name][1])
         for name, fire in schedules.items()
@@ -115,6 +117,13 @@ def _announce(config: schema.Config, own: Own, on_progress: footprint.OnProgress
         on_progress(note, 0.0)
     elif note is not None:
         warnings.warn(note, LargeStudyWarning, stacklevel=3)
+
+
+def user_names(config: schema.Config, *, algorithms: bool = True) -> list[tuple[str, str]]:
+    """Which code of the user a configuration names: keys and values."""
+    factory = [("model.factory", config.model.factory)] if isinstance(config.model, model_tables.Factory) else []
+    own = [("algorithms", name) for name in config.algorithms if name not in schedule.SCHEDULES]
+    return factory + (own if algorithms else [])
 
 
 def _resolve(config: schema.Config, own: Own) -> schema.Config:
@@ -429,12 +438,10 @@ def _schedule(name: str, config: schema.Config, own: Own) -> schedule.Schedule:
     if own.schedules and name in own.schedules:
         found = own.schedules[name]
     else:
-        module, _, attribute = name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever importing it runs into
-            why = f"{type(error).__name__}: {error}"
-            raise InputError("algorithms", name, f"an importable 'package.module:schedule' ({why})") from error
+        if not own.code:
+            user_code.check_name(name, "algorithms")
+            return schedule.named("dspodfl", None)
+        found = user_code.load(name, "algorithms")
     return found
 
 
@@ -444,12 +451,8 @@ def _check_schedule(name: str, found: Any, drawn: rates.Rates, seed: int) -> Non
     if not callable(found):
         raise InputError("algorithms", name, f"{allowed}, not a {type(found).__name__}")
     graph = drawn.graph
-    try:
+    with user_code.guarded("algorithms", name, f"{allowed}; it"):
         events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, seed), drawn)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError("algorithms", name, f"{allowed}; it raised {type(error).__name__}: {error}") from error
     if not isinstance(events, schedule.Events):
         raise InputError("algorithms", name, f"{allowed}; it gave a {type(events).__name__}")
     for what, given, count in (("v", events.v, graph.n), ("v_hat", events.v_hat, graph.links)):
@@ -462,6 +465,9 @@ def _check_schedule(name: str, found: Any, drawn: rates.Rates, seed: int) -> Non
 def _model(config: schema.Config, federation: Federation, own: Own) -> models.Model:
     table, dataset = config.model, federation.dataset
     shape, outputs, regression = dataset.input_shape, dataset.outputs, dataset.classes is None
+    if isinstance(table, model_tables.Factory) and not own.code:
+        user_code.check_name(table.factory, "model.factory")
+        return models.build("linear" if regression else "svm", shape, outputs)
     if isinstance(table, model_tables.Factory):
         made = own.model if own.model is not None else models.load_factory(table.factory)
         return models.from_module(

@@ -69,10 +69,10 @@ _MNIST = _idx_source(
     "mnist",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     (
-        "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "md5:d53e105ee54ea40749a09fcbcd1e9432",
-        "md5:9fb629c4189551a2d022fa330f9573f3",
-        "md5:ec29112dd5afa0611ce80d1b7f02629c",
+        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     ),
 )
 _CIFAR = _Source(
@@ -86,7 +86,11 @@ _CIFAR = _Source(
         "data_batch_5.bin": "sha256:755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
         "test_batch.bin": "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
     },
-    {"https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
+    {
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz": (
+            "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+        )
+    },
 )
 
 

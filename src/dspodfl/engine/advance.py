@@ -74,7 +74,7 @@ def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor, state: Any
 def on_cpu(problem: Problem, rule: Rule) -> bool:
     """Whether compiled code for the CPU does what the rule and the model ask for."""
     exact = problem.compute == problem.dtype and problem.device.type == "cpu"
-    return isinstance(rule, Simultaneous) and problem.model.is_linear and exact and compiled.available()
+    return type(rule) is Simultaneous and problem.model.is_linear and exact and compiled.available()
 
 
 class Stepwise:

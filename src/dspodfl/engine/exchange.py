@@ -36,12 +36,15 @@ class _Rows:
 class Exchange:
     """Sends the rows of owned clients that fire across, and receives those of the halo.
 
-    Where the transport allows it, rows are expected one iteration ahead, in another buffer: whoever is first then need
-    not ask whether the other is ready. ``buffers`` are two, (halo, width) each; iterations take turns.
+    Where the transport allows it and rows cross exactly once in every iteration (``once``), those of the next iteration
+    are expected ahead, in another buffer: the rank that is first then need not ask whether the other is ready. Rows
+    that cross several times, or not at all, are expected when they are due: a receive that is posted ahead of them
+    would take what was sent for another. ``buffers`` are two, (halo, width) each; iterations take turns.
     """
 
-    def __init__(self, shard: Shard, team: Team, buffers: Sequence[Tensor]) -> None:
+    def __init__(self, shard: Shard, team: Team, buffers: Sequence[Tensor], *, once: bool = True) -> None:
         self._shard, self._team, self._buffers = shard, team, buffers
+        self._ahead = team.ahead and once
         self._out = buffers[0].new_empty((len(shard.leave.row), buffers[0].shape[1]))
         self._nothing: list[Tensor | None] = [None] * team.ranks
         self._expected: tuple[int, Wait] | None = None
@@ -55,6 +58,13 @@ class Exchange:
         """Take the active weights of a block. Shape: (iterations, links of the shard)."""
         device = self._out.device
         self.leave, self.come = (_Rows(which, active, device) for which in (self._shard.leave, self._shard.come))
+
+    def of_width(self, width: int) -> Exchange:
+        """The same for rows of another width, within the block that is loaded; never ahead."""
+        buffers = self._buffers[0].new_empty((2, self.halo, width)).unbind()
+        out = Exchange(self._shard, self._team, buffers, once=False)
+        out.leave, out.come = self.leave, self.come
+        return out
 
     def came(self, t: int) -> Tensor:
         """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
@@ -71,7 +81,7 @@ class Exchange:
         rows = rows if homes is None else homes.index_select(0, rows)
         torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
         team, leaving = self._team, _cut(self._out, self.leave.bounds[t])
-        if not team.ahead:
+        if not self._ahead:
             return team.start(leaving, self._coming(t))
         arrived = self._expect(t)
         sent = team.start(leaving, self._nothing)

@@ -59,7 +59,7 @@ def choose(
     ``exchange`` makes what brings the rows of other processes to where some models are.
     """
     model = problem.model
-    if problem.device.type != "cuda" or not isinstance(rule, Simultaneous):
+    if problem.device.type != "cuda" or type(rule) is not Simultaneous:
         return None
     if model.is_linear:
         able = linear.available(problem.device, problem.dtype, model.outputs, problem.batch_size)

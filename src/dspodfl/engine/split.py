@@ -25,10 +25,11 @@ from dspodfl.engine.shard import Shard
 from dspodfl.engine.stack import Block, Neighbours
 from dspodfl.engine.state import unfrozen
 from dspodfl.engine.team import Team, Wait
+from dspodfl.errors import InputError
 from dspodfl.kernels import compiled, mixing
 from dspodfl.models.gradients import has_bias
 from dspodfl.problem import Problem
-from dspodfl.rule import Rule, Simultaneous
+from dspodfl.rule import Rule, Simultaneous, declared_mixes
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +39,10 @@ class Split:
     shard: Shard
     team: Team
 
-    def exchange(self, like: Tensor) -> Exchange:
-        """What brings the others' rows, to where some models are."""
-        return Exchange(self.shard, self.team, like.new_empty((2, len(self.shard.halo), like.shape[1])).unbind())
+    def exchange(self, like: Tensor, *, once: bool = True) -> Exchange:
+        """What brings the others' rows, to where some models are; ``once`` where that is once in every iteration."""
+        buffers = like.new_empty((2, len(self.shard.halo), like.shape[1])).unbind()
+        return Exchange(self.shard, self.team, buffers, once=once)
 
     def assembled(self, values: Tensor, run: int) -> Tensor:
         """What each process holds of the clients of a run, in their order; all processes ask together.
@@ -74,11 +76,12 @@ class Stepwise:
     def __init__(self, split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> None:
         self.theta, self._rule, self._problem, self._shard = theta, rule, problem, split.shard
         self.state: Any = rule.init(theta) if state is None else state
-        shard = split.shard
-        self._exchange = split.exchange(theta)
-        self._both = theta.new_zeros((len(shard.own) + len(shard.halo), theta.shape[1]))
+        self._declared, self._mixed = declared_mixes(rule), 0
+        self._exchange = split.exchange(theta, once=self._declared == 1)
+        self._both = theta.new_zeros((len(theta) + len(split.shard.halo), theta.shape[1]))
+        self._others: dict[int, Exchange] = {}
         fast = mixing.available(theta.device, theta.dtype)
-        links = _with_halo(shard)
+        links = _with_halo(split.shard)
         self._links = mixing.Links.of(links, theta.device) if fast else None
         self._alive: Tensor | None = None
 
@@ -87,16 +90,19 @@ class Stepwise:
         self._v, self._lr = block.v.to(self._problem.dtype).unbind(), block.lr.unbind()
         self._active = block.active
         self._exchange.load(block.active.cpu().numpy())
+        self._others = {}
         self._batches = self._problem.batches(block.k)
 
     def go(self, first: int, last: int) -> None:
         """Iterations first … last − 1 of the block."""
         for t in range(first, last):
             x, y = self._batches[t]
-            early = self._exchange.start(t, self.theta) if isinstance(self._rule, Simultaneous) else None
+            early = self._exchange.start(t, self.theta) if type(self._rule) is Simultaneous else None
             gradient: Any = partial(_gradient, self._problem, x, y)
             mix: Any = partial(self._mix, t, early)
+            self._mixed = 0
             new, state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
+            self._check_count(self._mixed)
             self.theta, self.state = unfrozen(self._alive, (new, state), (self.theta, self.state))
 
     def freeze(self, run: int) -> None:
@@ -105,19 +111,39 @@ class Stepwise:
             self._alive = torch.ones(len(self.theta), dtype=torch.bool, device=self.theta.device)
         self._alive[self._shard.rows[run]] = False
 
+    def _check_count(self, mixed: int) -> None:
+        """Refuse a rule that does not keep what it declares: all ranks would wait for each other."""
+        if self._declared is not None and mixed != self._declared:
+            allowed = f"{mixed}, as often as the rule mixes (or leave it out)"
+            raise InputError(f"{type(self._rule).__name__}.mixes", self._declared, allowed)
+
     def _mix(self, t: int, early: Wait | None, x: Tensor, minus: Tensor | None = None) -> Tensor:
         """P(k)x less ``minus``; what crosses is on its way already if it was started early."""
-        wait = early or self._exchange.start(t, x)
-        own, both = len(x), self._both
+        if self._mixed == self._declared:
+            self._check_count(self._mixed + 1)
+        self._mixed += 1
+        exchange = self._exchange_of(x)
+        wait = early or exchange.start(t, x)
+        own, same = len(x), x.shape[1] == self._both.shape[1]
+        both = self._both if same else x.new_zeros((len(self._both), x.shape[1]))
         both[:own] = x
         wait()
-        rows, came = self._exchange.arrived(t)
+        rows, came = exchange.arrived(t)
         both.index_copy_(0, own + rows, came)
         if self._links is not None:
             mixed = mixing.mixed(both, self._links, self._active[t])[:own]
         else:
             mixed = sparse(self._shard.ends, self._active[t], both)[:own]
         return mixed if minus is None else torch.sub(mixed, minus, out=minus)
+
+    def _exchange_of(self, x: Tensor) -> Exchange:
+        """What brings rows of the width of x: rules may mix other things than models."""
+        width = x.shape[1]
+        if width == self.theta.shape[1]:
+            return self._exchange
+        if width not in self._others:
+            self._others[width] = self._exchange.of_width(width)
+        return self._others[width]
 
 
 def _with_halo(shard: Shard) -> Neighbours:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from dspodfl.kernels._cache import kept
 from dspodfl.kernels._linear import _at, _bare, _blend
 
 
@@ -31,7 +30,4 @@ def join(theta, other, came, ptr, col, link, active, place, others, weights):
             _blend(now, out, out, 0, columns, one, _at(others), _at(weights), count + 1)
 
 
-try:
-    join = njit(error_model="numpy", boundscheck=False, nogil=True, cache=True)(join)
-except RuntimeError:  # Numba finds no place to keep compiled code
-    join = njit(error_model="numpy", boundscheck=False, nogil=True)(join)
+join = kept(join, error_model="numpy", boundscheck=False, nogil=True)

@@ -25,6 +25,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dspodfl.kernels._cache import kept
+
 LOSSES = ("hinge", "cross_entropy", "squared_error")
 _HINGE, _SQUARED_ERROR = LOSSES.index("hinge"), LOSSES.index("squared_error")
 LINE = 64
@@ -649,9 +651,5 @@ def cluster(ptr, col, clients, size):
     return order
 
 
-try:
-    work = njit(error_model="numpy", boundscheck=False, nogil=True, cache=True)(work)
-    cluster = njit(error_model="numpy", boundscheck=False, nogil=True, cache=True)(cluster)
-except RuntimeError:  # Numba finds no place to keep compiled code
-    work = njit(error_model="numpy", boundscheck=False, nogil=True)(work)
-    cluster = njit(error_model="numpy", boundscheck=False, nogil=True)(cluster)
+work = kept(work, error_model="numpy", boundscheck=False, nogil=True)
+cluster = kept(cluster, error_model="numpy", boundscheck=False, nogil=True)

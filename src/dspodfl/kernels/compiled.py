@@ -134,7 +134,7 @@ def advance(
         data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
         turns = (first, whole_runs, clients, bounds, group, counters, me, home)
         args = (*data, ptr, col, link, active, *numbers, *scratch, *turns)
-        return int(_call(_linear.work, *args) or 0)
+        return int(_linear.work(*args) or 0)
 
     helpers = [_pool().submit(part, me) for me in range(1, threads)]
     yields = part(0)
@@ -149,7 +149,7 @@ def clustered(ptr: Array, col: Array, clients: Array, group: int) -> Array:
     from dspodfl.kernels import _linear
 
     ptr, col, clients = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, clients))
-    return np.asarray(_call(_linear.cluster, ptr, col, clients, group))
+    return np.asarray(_linear.cluster(ptr, col, clients, group))
 
 
 def order_for(theta: Array, ptr: Array, col: Array, threads: int) -> Array:
@@ -180,14 +180,7 @@ def join(
 
     most = int(np.diff(ptr).max(initial=0)) + 1
     room = np.empty(most, np.int64), np.empty(most, theta.dtype)
-    _call(_halo.join, theta, other, came, ptr, col, link, active, place, *room)
-
-
-def _call(function: Any, *args: Any) -> Any:
-    try:
-        return function(*args)
-    except OSError:  # the compiled code could not be kept; it is there, and nothing has been run
-        return function(*args)
+    _halo.join(theta, other, came, ptr, col, link, active, place, *room)
 
 
 @cache

@@ -14,6 +14,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
 from dspodfl.errors import InputError
+from dspodfl.user_code import guarded
 
 STATISTICS = (
     "its running statistics are not among the parameters that clients mix and train; use GroupNorm or LayerNorm instead"
@@ -102,15 +103,9 @@ def _check_forward(module: nn.Module, input_shape: tuple[int, ...], outputs: int
     values = {name: p.detach().float() for name, p in module.named_parameters() if p.requires_grad}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         state = torch.get_rng_state()
-        try:
+        what = f"a module that takes a float32 batch of shape {(2, *input_shape)}; its forward pass"
+        with guarded("model.factory", kind, what):
             out = functional_call(module, values, (torch.zeros(2, *input_shape),))
-        except Exception as cause:
-            raise InputError(
-                "model.factory",
-                kind,
-                f"a module that takes a float32 batch of shape {(2, *input_shape)}; its forward pass raised "
-                f"{type(cause).__name__}: {cause}",
-            ) from cause
         drew = not torch.equal(state, torch.get_rng_state())
     if not isinstance(out, Tensor) or out.shape != (2, outputs):
         got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"

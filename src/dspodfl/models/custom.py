@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dspodfl import user_code
 from dspodfl.errors import InputError, nearest
 from dspodfl.models.checks import check_module
 from dspodfl.models.model import Model
@@ -76,27 +75,11 @@ def load_factory(path: str) -> Factory:
     >>> load_factory("torch.nn:Linear").__name__
     'Linear'
     """
-    module_name, colon, attribute = str(path).partition(":")
-    parts = [*module_name.split("."), *attribute.split(".")]
-    if not colon or not all(part.isidentifier() for part in parts):
-        raise InputError("model.factory", path, 'of the form "package.module:function"')
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as cause:
-        raise InputError(
-            "model.factory",
-            path,
-            f"importable, but importing {module_name} raised {type(cause).__name__}: {cause} "
-            "(a module of your own must be installed or on PYTHONPATH)",
-        ) from cause
-    try:
-        factory = reduce(getattr, attribute.split("."), module)
-    except AttributeError as cause:
-        hint = nearest(attribute, [n for n in vars(module) if not n.startswith("_")])
-        raise InputError("model.factory", path, f"a name that exists, but {cause}{hint}") from cause
+    factory = user_code.load(path, "model.factory")
     if not callable(factory):
         raise InputError("model.factory", path, f"a function or class, not a {type(factory).__name__}")
-    return factory
+    made: Factory = factory
+    return made
 
 
 def _checked_loss(loss: str | None, regression: bool, outputs: int) -> str:
@@ -137,11 +120,8 @@ def _maker(
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed, which reseeds the generators of every accelerator as well.
             torch.default_generator.manual_seed(high << 31 | low >> 1)
-            try:
+            with user_code.guarded("model.factory", label, "a factory that works; it"):
                 module = factory(**arguments)
-            except Exception as cause:
-                raised = f"{type(cause).__name__}: {cause}"
-                raise InputError("model.factory", label, f"a factory that works; it raised {raised}") from cause
         if not isinstance(module, nn.Module):
             got = type(module).__name__
             raise InputError("model.factory", label, f"a factory of nn.Module; it returned a {got}")
