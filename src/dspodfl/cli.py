@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from dspodfl import theory_commands
+from dspodfl import lock, theory_commands
 from dspodfl._version import __version__
 from dspodfl.commands import register
 from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
 from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
+from dspodfl.folder import Folder, ForeignFileError, Loose
 from dspodfl.options import WRONG, plainly, whole
 from dspodfl.running import Asked, carry_out, importable, on_ranks
 
 if TYPE_CHECKING:
-    pass
+    from dspodfl.results import Result
 
 app = typer.Typer(
     add_completion=False,
@@ -103,10 +104,10 @@ def run(
 def init(file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write.")]) -> None:
     """Write a fully commented configuration, the defaults."""
     from dspodfl.config import template
+    from dspodfl.files import write
 
     try:
-        with file.open("x", encoding="utf-8") as handle:
-            handle.write(template())
+        write(file, template().encode(), new=True)
     except FileExistsError:
         raise InputError("file", str(file), "a file that does not exist yet") from None
     except OSError as error:
@@ -147,13 +148,44 @@ def show(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The fold
     from dspodfl.results import Result
 
     result = Result.load(directory)
-    try:
-        result.draw(directory)
-    except OSError as error:
-        raise InputError("directory", str(directory), f"a folder that can be written ({error.strerror})") from None
+    for note in result.notes:
+        ERR.print(Text(note), soft_wrap=True)
     print_result(result)
-    print_places(directory)
+    drawn = _draw(result, directory)
+    print_places(directory, drawn)
     print_unfinished(result, directory)
+
+
+def _draw(result: Result, directory: Path) -> bool:
+    """Draw the pictures of a run where that is possible, and say so where it is not."""
+    try:
+        result.draw(directory if lock.holder(directory) is None else Loose(Folder(directory)))
+        return True
+    except OSError as error:
+        why = error.strerror or str(error)
+    except ForeignFileError as error:
+        why = str(error)
+    ERR.print(Text(f"the pictures were not drawn: {why}"), soft_wrap=True)
+    return False
+
+
+@app.command()
+def verify(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, sweeps, experiments, cells, or of such.")
+    ],
+) -> None:
+    """Compare every file with its checksum, and name what is damaged (exit code 2)."""
+    from dspodfl.verify import verify as look
+
+    damaged = False
+    for directory in directories:
+        for found in look(directory):
+            damaged |= bool(found.damage)
+            for line in found.damage:
+                ERR.print(Text(f"error: {line}"), soft_wrap=True)
+            OUT.print(Text(str(found)), soft_wrap=True)
+    raise typer.Exit(2 if damaged else 0)
 
 
 register(app)

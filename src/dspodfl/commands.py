@@ -154,12 +154,13 @@ def report(
     out: Annotated[Path, typer.Option(metavar="FILE.html", help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
+    from dspodfl.files import write
     from dspodfl.report import page
 
     content = page(folders)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(content, encoding="utf-8")
+        write(out, content.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
     typer.echo(f"wrote {out}")

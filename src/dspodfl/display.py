@@ -172,7 +172,8 @@ def print_unfinished(result: Result, folder: Path) -> None:
     OUT.print(Text(f"unfinished: {stands}; {where}{note}; {how_to_resume(folder)}"), soft_wrap=True)
 
 
-def print_places(folder: Path) -> None:
-    """Where the picture and the tables lie."""
-    OUT.print(Text(f"picture: {folder / 'accuracy_vs_delay.png'}"), soft_wrap=True)
+def print_places(folder: Path, drawn: bool = True) -> None:
+    """Where the picture and the tables are."""
+    if drawn:
+        OUT.print(Text(f"picture: {folder / 'accuracy_vs_delay.png'}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)

@@ -50,6 +50,10 @@ class Lock:
         os.write(handle, str(os.getpid()).encode())
         self._handle = handle
 
+    def moved(self, folder: Path) -> None:
+        """The folder has another name now."""
+        self._path = folder / LOCK
+
     def release(self) -> None:
         """Let go of it, and leave no file."""
         if self._handle is not None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -67,7 +67,7 @@ def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
     """Launch the same command on several processes of this machine, once it is known that it can be run."""
     from dspodfl import distributed
     from dspodfl.config import load
-    from dspodfl.results import claim
+    from dspodfl.keeper import claim_run
     from dspodfl.resume import begun
 
     if distributed.launched():
@@ -81,7 +81,7 @@ def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
         importable(asked.config)
         asked = replace(asked, out=asked.out or default_folder(asked.config, load(asked.config, **asked.how)))
         assert asked.out is not None
-        claim(asked.out, overwrite=asked.overwrite)
+        claim_run(asked.out, {"models": asked.models, "record": asked.record}, overwrite=asked.overwrite)
     try:
         return distributed.launch(ranks, asked.words(), max_restarts=max_restarts)
     except LostRankError as error:
@@ -112,8 +112,7 @@ def carry_out(asked: Asked) -> None:
         try:
             session = _set_up(asked, ends, interrupt, first, show)
         except Interrupted as error:
-            what = "nothing was written" if asked.resume is None else "its folder is as it was"
-            raise _interrupted(error, f"before anything was measured; {what}") from None
+            raise _interrupted(error, f"before anything was measured{_as_it_was(asked)}") from None
         if session is None:
             return
         result, too_large = _go(session, interrupt)
@@ -137,7 +136,6 @@ def carry_out(asked: Asked) -> None:
 def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, show: bool) -> _Session | None:
     """Everything before the first iteration; None where nothing is left to do."""
     from dspodfl import distributed
-    from dspodfl.results import Result
     from dspodfl.resume import begun, complete
     from dspodfl.scale import agreed
     from dspodfl.simulation import Simulation
@@ -147,9 +145,9 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
         # What stands there is what this very run left when one of its processes died.
         again = begun(asked.out)
         asked = replace(asked, resume=asked.out, out=None, overwrite=False) if again else replace(asked, overwrite=True)
-    if asked.resume is not None and complete(asked.resume):
+    if asked.resume is not None and _path_is_usable(asked.resume) and complete(asked.resume):
         if first:
-            print_complete(Result.load(asked.resume), asked.resume, show, asked.json)
+            _show_complete(asked, asked.resume, show)
         return None
     options = {"models": asked.models, "record": asked.record, "beside": ""}
     settle = _new if asked.resume is None else _unfinished
@@ -172,6 +170,51 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
     return _Session(team, simulation, keeper, meter, folder, bool(options["models"]))
 
 
+def _path_is_usable(folder: Path) -> bool:
+    """Whether anything can be at a path: a name that is too long is refused as such."""
+    try:
+        return folder.is_dir()
+    except (OSError, ValueError) as error:
+        raise InputError("--resume", str(folder), f"the folder of a run ({error})") from None
+
+
+def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
+    """Nothing is left to do: say so, once it is known that this is the run which is asked for, and whole."""
+    from dspodfl.config import load
+    from dspodfl.folder import Folder
+    from dspodfl.keeper import CONFIG
+    from dspodfl.results import Result
+    from dspodfl.resume import compare_complete
+
+    _without_out(asked, folder)
+    result = Result.load(folder)
+    if asked.config is not None or any(asked.how.values()):
+        importable(asked.config)
+        compare_complete(folder, load(asked.config or folder / CONFIG, **asked.how))
+    files = Folder(folder)
+    if files.left_over:
+        with suppress(OSError), files.locked(0):
+            files.clean()
+    print_complete(result, folder, show, asked.json)
+
+
+def _as_it_was(asked: Asked) -> str:
+    """What a run that was interrupted before anything was measured has left."""
+    from dspodfl.resume import begun
+
+    where = asked.resume or asked.out
+    if where is None or not begun(where):
+        return "; nothing was written"
+    how = how_to_resume(where) if asked.resume is not None or not asked.overwrite else ""
+    return f"; {where} is as it was{f'; {how}' if how else ''}"
+
+
+def _without_out(asked: Asked, folder: Path) -> None:
+    if asked.out is not None or asked.overwrite:
+        allowed = "given without --out and --overwrite: a run that is resumed stays in its folder"
+        raise InputError("--resume", str(folder), allowed)
+
+
 def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
     """From the first iteration to the result."""
     simulation, folder = session.simulation, session.folder
@@ -192,6 +235,8 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
                 session.keeper.finish(result, models=session.models)
             session.team.leave()
     except KeyboardInterrupt as error:
+        if session.keeper and not session.keeper.begun:
+            doing = "before anything was measured; nothing was written"
         raise _interrupted(error, doing) from None
     except LostRankError as error:
         raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
@@ -204,33 +249,32 @@ Settled = tuple["Config", "Keeper | None", "Unfinished | None"]
 def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
     """The configuration and, on the first rank, the keeper of a new run."""
     from dspodfl.config import load
-    from dspodfl.keeper import Keeper
-    from dspodfl.results import claim
+    from dspodfl.keeper import Keeper, claim_run
 
     importable(asked.config)
     settled = load(asked.config, **asked.how)
     if not first:
         return settled, None, None
     folder = asked.out or default_folder(asked.config, settled)
-    claim(folder, overwrite=asked.overwrite)
+    claim_run(folder, options, overwrite=asked.overwrite)
     options["beside"] = str((asked.config or Path()).resolve().parent)
     return settled, ends.enter_context(Keeper(folder, options)), None
 
 
 def _unfinished(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
-    """The configuration and, on the first rank, the keeper of a run that is gone on with, as it was asked for."""
+    """The configuration and, on the first rank, the keeper of a run that is resumed, as it was started."""
     from dspodfl.config import load
-    from dspodfl.keeper import Keeper
-    from dspodfl.resume import CONFIG, Unfinished
+    from dspodfl.keeper import CONFIG, Keeper
+    from dspodfl.resume import Unfinished
 
     folder = asked.resume or Path()
-    if asked.out is not None or asked.overwrite:
-        allowed = "given without --out and --overwrite: a run that is gone on with stays in its folder"
-        raise InputError("--resume", str(folder), allowed)
+    _without_out(asked, folder)
     keeper = ends.enter_context(Keeper(folder, options)) if first else None
     if keeper:
         keeper.reopen()
     before = Unfinished.read(folder)
+    if keeper:
+        keeper.recover()
     options |= {key: value for key, value in before.options.items() if value}
     importable(asked.config)
     importable(Path(options["beside"]) / CONFIG)

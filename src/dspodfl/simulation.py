@@ -25,11 +25,12 @@ from dspodfl.findings import Findings
 from dspodfl.graph import Graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.judging import Row
-from dspodfl.keeper import Keeper
+from dspodfl.keeper import Keeper, claim_run
 from dspodfl.plan import Plan, free_memory
 from dspodfl.provenance import provenance
-from dspodfl.results import Key, Result, claim, ordered
-from dspodfl.resume import Unfinished, complete, config_of
+from dspodfl.results import Key, Result, ordered
+from dspodfl.resume import Unfinished, compare_complete, complete, config_of
+from dspodfl.rows import expected, warning
 from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Schedule
 from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
@@ -129,12 +130,14 @@ class Simulation:
             )
             self._start = before.start
         else:
-            agreed(self.team, lambda: keeper.create(overwrite=overwrite) if keeper else None)
+            config = dumps(self.config.model_dump())
+            agreed(self.team, lambda: keeper.create(overwrite=overwrite, config=config) if keeper else None)
         table = self.config.checkpoint
         if keeper:
             keeper.when(table.every_iterations, table.every_minutes, table.keep)
         self._keeper, self._stop = keeper, stop
-        return notes
+        many = warning(expected(len(self.study.runs), self.study.iterations, self.study.every, self.study.at_delay))
+        return [*notes, *([many] if many else [])]
 
     def _check(self, before: Unfinished) -> None:
         before.check(self.config)
@@ -324,7 +327,11 @@ def run(
     if out is not None and resume is not None:
         raise InputError("out", str(out), "left out: a run that is resumed stays in its folder")
     if resume is not None and complete(Path(resume)):
-        return Result.load(resume)
+        result = Result.load(resume)
+        if config is not None:
+            given = [name for name in ("model", "data", "graph") if brought[name] is not None]
+            compare_complete(Path(resume), config, given, schedules or ())
+        return result
     folder = Path(resume or out or "")
     options = {"models": True, "record": record_events}
     with Interrupt() as interrupt, Keeper(folder, options) as keeper:
@@ -332,10 +339,11 @@ def run(
         if resume is not None:
             keeper.reopen()
             before = Unfinished.read(folder)
+            keeper.recover()
             config = config or config_of(folder, schedules or ())
             options["record"] = record_events or bool(before.options.get("record"))
         else:
-            claim(folder, overwrite=overwrite)
+            claim_run(folder, options, overwrite=overwrite)
         simulation = Simulation(config, record_events=options["record"], **brought)
         for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
             warnings.warn(note, stacklevel=2)

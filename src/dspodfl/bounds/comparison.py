@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from dspodfl.bounds.appraisal import Appraisal
-from dspodfl.config import Config
+from dspodfl.config import FREE, Config
 from dspodfl.errors import InputError
 from dspodfl.results import Result
 from dspodfl.theory.constants import Floats
 
 SIGMAS = 4.0
 """Standard errors by which a measured mean may pass a bound before it counts as above."""
-_FREE = ("algorithms", "seeds", "eval")
+_FREE = ("algorithms", "seeds", "eval", *FREE)
 _FREE_TRAIN = ("iterations", "precision", "dfedavg_period")
 ENTRIES = ("optimality_error", "consensus_error")
 

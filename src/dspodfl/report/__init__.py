@@ -19,12 +19,13 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dspodfl.errors import DataError
+from dspodfl.folder import COMPLETE, INTERRUPTED, Folder, Manifest
 from dspodfl.journal import JOURNAL
-from dspodfl.outcome import RESULT, Outcome
+from dspodfl.outcome import RESULT, Outcome, is_outcome
 from dspodfl.plots import picture
 from dspodfl.report.markup import Html, el, figure, inline, join, prose
 from dspodfl.report.tables import summary_table, table, tables, value_text
-from dspodfl.results import Result
+from dspodfl.results import Result, read_summary
 
 _SUMMARY, _GRID = "summary.json", "grid.json"
 _WORDS = {
@@ -61,7 +62,7 @@ def page(folders: list[Path]) -> str:
     entries = []
     for number, folder in enumerate(found, 1):
         try:
-            make = _outcome if (folder / RESULT).is_file() else _run
+            make = _outcome if is_outcome(folder) else _run
             entries.append(make(folder, number, slugs))
         except _UNREADABLE as error:
             raise DataError(f"{folder}: a file in it is missing or damaged ({error})") from error
@@ -101,12 +102,26 @@ def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _begun(folder: Path) -> bool:
-    return (folder / _GRID).is_file() or (folder / JOURNAL).is_file()
+    manifest = _manifest(folder)
+    begun = manifest is not None and manifest.kind in ("run", "experiment") and manifest.state != COMPLETE
+    return begun or (folder / _GRID).is_file() or (folder / JOURNAL).is_file()
 
 
 def _holds(folder: Path) -> bool:
+    """Whether there is a result in a folder, whole or damaged."""
+    manifest = _manifest(folder)
+    if manifest is not None and manifest.kind in ("run", "experiment"):
+        over = (COMPLETE, INTERRUPTED) if manifest.kind == "run" else (COMPLETE,)
+        return manifest.state in over
     run = (folder / _SUMMARY).is_file() and not (folder / JOURNAL).is_file()
-    return (folder / RESULT).is_file() or run
+    return run or ((folder / RESULT).is_file() and is_outcome(folder))
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    try:
+        return Folder(folder).manifest()
+    except DataError:
+        return None
 
 
 def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
@@ -114,7 +129,7 @@ def _outcome(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
     outcome = Outcome.load(folder)
     claimed = bool(outcome.paper or outcome.says or outcome.verdicts)
     file = folder / "figure.svg"
-    drawing = file.read_bytes() if file.is_file() else picture(outcome.plot(), "svg")
+    drawing = Folder(folder).read(file.name) if file.is_file() else picture(outcome.plot(), "svg")
     caption = _caption(outcome)
     label = f"{outcome.title}. {caption} The numbers are in the table below."
     found = (
@@ -152,14 +167,15 @@ def _caption(outcome: Outcome) -> str:
 
 def _run(folder: Path, number: int, slugs: Counter[str]) -> _Entry:
     """The section of a run; its models and events may be large, and are not read."""
-    summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
-    config = (folder / "config.toml").read_text(encoding="utf-8")
+    contents = Folder(folder)
+    summary = read_summary(contents)
+    config = contents.read("config.toml").decode()
     title = Result(pd.DataFrame(), pd.DataFrame(), {}, summary, config).title
     files = [folder / "accuracy_vs_delay.svg", folder / "network.png"]
     lost = [file.name for file in files if not file.is_file()]
     if lost:
         raise DataError(f"{folder}: has no {lost[0]}; draw it with: dspodfl show {folder}")
-    drawing, network = (file.read_bytes() for file in files)
+    drawing, network = (contents.read(file.name) for file in files)
     about = summary["study"]
     caption = "Accuracy (in regression, the error) against delay: mean and 1-sigma band over seeds."
     label = f"{title}. {caption} The numbers are in the table below."
