@@ -106,6 +106,7 @@ def run(folder, algorithms=("dspodfl", "dgd")):
     rows = metrics(algorithms=algorithms, reach=0.5)
     setting = {"d": np.full(3, 0.5), "b": np.full(2, 0.5), "edges": np.array([[0, 1], [1, 2]])}
     study = ABOUT | {"iterations": 50, "iterations_done": 50, "plan": None, "seeds": {"0": {"clients": 3}}}
+    study |= {"complete": True, "run_iterations_per_second": 1.0, "precision": "fp32"}
     summary = {"study": study, "algorithms": summarize(rows, [0.4, 0.705], [40.0])}
     return Result(rows, pd.DataFrame(), {0: setting}, summary, dumps(Config().model_dump())).save(folder)
 
@@ -137,7 +138,10 @@ def whole(folder):
 
 
 def copied(folder, name, tmp_path):
-    return shutil.copytree(folder / name, tmp_path / "copy")
+    """Without a manifest, so that files can be changed."""
+    copy = shutil.copytree(folder / name, tmp_path / "copy")
+    (copy / "manifest.json").unlink()
+    return copy
 
 
 def test_every_folder_has_a_section_with_its_figure_and_is_in_the_contents(whole):
@@ -291,7 +295,7 @@ def test_a_regression_shows_the_error(folder, tmp_path):
         ({"sub/metrics.journal": ""}, "not finished"),
         ({"result.json": "{"}, "metrics.parquet is missing or damaged"),
         ({"result.json": '"text"'}, "metrics.parquet is missing or damaged"),
-        ({"summary.json": "{}"}, "missing or damaged"),
+        ({"summary.json": "{}"}, "summary.json is not a summary: study: field required"),
     ],
 )
 def test_another_folder_is_refused_by_name(tmp_path, files, says):
@@ -315,7 +319,7 @@ def test_another_folder_is_refused_by_name(tmp_path, files, says):
         ("own", "result.json", "{", "result.json is missing or damaged"),
         ("run", "network.png", None, "has no network.png; draw it with: dspodfl show"),
         ("run", "config.toml", "a = ", "missing or damaged"),
-        ("run", "summary.json", '{"study": 1}', "missing or damaged"),
+        ("run", "summary.json", '{"study": 1}', "summary.json is not a summary: study: input should be a valid"),
     ],
 )
 def test_a_damaged_folder_is_refused_by_name(folder, tmp_path, name, file, text, says):

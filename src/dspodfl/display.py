@@ -32,7 +32,7 @@ def how_to_resume(folder: Path) -> str:
 def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> None:
     """Nothing is left to do: say so, and what it came to."""
     if as_json:
-        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        typer.echo(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         ERR.print(Text(f"the run in {folder} is complete; nothing is left to do"), soft_wrap=True)
         print_result(result)

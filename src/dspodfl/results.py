@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import secrets
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,10 +135,15 @@ class Result:
         claim(folder, overwrite=overwrite, names=self._names(models))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.write(Folder(folder), secrets.token_hex(8), models=models)
+            id_ = hashlib.sha256(f"{self.config_toml}{json.dumps(self.summary)}".encode()).hexdigest()[:16]
+            self.write(Folder(folder), id_, models=models)
         except OSError as error:
             raise DataError(f"{folder}: the result could not be written ({error})") from error
         return folder
+
+    def record(self) -> dict[str, Any]:
+        """The summary as it is written: with what it is, and in which format."""
+        return {"kind": "run", "format": FORMAT, **self.summary}
 
     def _names(self, models: bool) -> list[str]:
         """The files that are written."""
@@ -148,15 +152,14 @@ class Result:
 
     def write(self, folder: Folder, id: str, *, models: bool, about: Mapping[str, Any] | None = None) -> None:
         """Let the files of this result take the place of what the folder has of a run."""
-        state = COMPLETE if self.summary["study"]["complete"] else INTERRUPTED
+        state = COMPLETE if self.summary["study"].get("complete", True) else INTERRUPTED
         with folder.change(state=state, id=id, about=about, only=True) as change:
             self._save(change, models)
 
     def _save(self, change: Change, models: bool) -> None:
         self.save_setting(change)
         change.write("metrics.parquet", parquet(self.metrics))
-        summary = {"kind": "run", "format": FORMAT, **self.summary}
-        change.write("summary.json", (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+        change.write("summary.json", (json.dumps(self.record(), indent=2, ensure_ascii=False) + "\n").encode())
         if self.events:
             change.write("events.npz", _npz(_packed(self.events)))
         self.draw(change)

@@ -120,7 +120,7 @@ def carry_out(asked: Asked) -> None:
     if not first:
         raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
     if asked.json:
-        typer.echo(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        typer.echo(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         print_result(result)
         print_places(folder)

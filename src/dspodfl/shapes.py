@@ -35,6 +35,12 @@ class _Target(_Shape):
     delay_total: _Quantiles
 
 
+class _AtDelay(_Shape):
+    delay: Number
+    reached: StrictInt = Count
+    accuracy: _Spread
+
+
 class _Delays(_Shape):
     delay_total: _Quantiles
 
@@ -47,6 +53,7 @@ class _Algorithm(_Shape):
     final_optimality_error: _Spread
     final_delay: _Delays
     targets: list[_Target]
+    at_delay: list[_AtDelay]
 
 
 class _Study(_Shape):
