@@ -277,7 +277,7 @@ def test_a_record_of_other_runs_or_of_none_is_refused(dspodfl, no_pictures):
     with pytest.raises(InputError, match=r"'rg/0'.*dgd/0, dspodfl/0"):
         replay(file, "rg", 0)
     file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(DataError, match="events.npz is damaged"):
+    with pytest.raises(DataError, match=r"events\.npz is damaged"):
         replay(file, "dgd", 0)
     (dspodfl.folder / "events.npz").write_bytes(file.read_bytes())
     with pytest.raises(DataError, match="not a record of events"):

@@ -177,6 +177,7 @@ def _carry_out(
     quick: bool = False,
 ) -> Outcome:
     """Run what is not finished of a grid, and write what it came to."""
+    from dspodfl.folder import claim as usable
     from dspodfl.outcome import Outcome
     from dspodfl.sweep import Sweep, claim
 
@@ -186,6 +187,7 @@ def _carry_out(
         "read": experiment.read.model_dump(),
         "cells": {cell.digest: dict(cell.point) for cell in grid},
     }
+    usable(folder, overwrite=True)
     meter = _Meter(len(grid), not quiet)
     run = Sweep(grid, experiment.axes, store, device, meter.tick, meter.plan)
     run.prepare()

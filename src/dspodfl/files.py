@@ -79,6 +79,14 @@ def sync(folder: Path) -> None:
         os.close(handle)
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder at a path; at one that no folder can have, there is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def entry(content: bytes) -> Entry:
     """Size and SHA-256 of bytes."""
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -125,7 +125,7 @@ class Manifest:
 def _serialized(content: Mapping[str, Any]) -> bytes:
     plain = json.loads(json.dumps(content))
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-    return (json.dumps(plain | {"sha256": digest}, indent=1) + "\n").encode()
+    return (json.dumps(plain | {"sha256": digest}, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _unsound(path: Path, what: str) -> str:
@@ -197,9 +197,9 @@ class Folder:
         return Manifest.parse(content, path)
 
     def holds(self, name: str) -> bool:
-        """Whether a file of ours of this name is there, as far as names tell."""
+        """Whether a file of ours of this name should be there."""
         manifest = self.manifest()
-        return (self.path / name).is_file() and (manifest is None or name in manifest.names)
+        return (self.path / name).is_file() if manifest is None else name in manifest.names
 
     def read(self, name: str) -> bytes:
         """Read a file and compare it with the manifest, if there is one.

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from dspodfl.display import ERR, Meter, how_to_resume, print_complete, print_places, print_result
 from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError
+from dspodfl.files import is_folder
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
@@ -145,7 +146,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
         # What stands there is what this very run left when one of its processes died.
         again = begun(asked.out)
         asked = replace(asked, resume=asked.out, out=None, overwrite=False) if again else replace(asked, overwrite=True)
-    if asked.resume is not None and _path_is_usable(asked.resume) and complete(asked.resume):
+    if asked.resume is not None and is_folder(asked.resume) and complete(asked.resume):
         if first:
             _show_complete(asked, asked.resume, show)
         return None
@@ -168,14 +169,6 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
             ERR.print(Text(note), soft_wrap=True)
     folder = team.share(keeper and keeper.folder)
     return _Session(team, simulation, keeper, meter, folder, bool(options["models"]))
-
-
-def _path_is_usable(folder: Path) -> bool:
-    """Whether anything can be at a path: a name that is too long is refused as such."""
-    try:
-        return folder.is_dir()
-    except (OSError, ValueError) as error:
-        raise InputError("--resume", str(folder), f"the folder of a run ({error})") from None
 
 
 def _show_complete(asked: Asked, folder: Path, show: bool) -> None:

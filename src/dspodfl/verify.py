@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dspodfl import checkpoint, journal, lock
 from dspodfl.errors import DataError
-from dspodfl.files import is_temporary
+from dspodfl.files import is_folder, is_temporary
 from dspodfl.folder import CHECKPOINTS, COMPLETE, MANIFEST, Folder, Manifest
 from dspodfl.journal import JOURNAL
 from dspodfl.judging import COLUMNS
@@ -51,7 +51,7 @@ def verify(folder: Path) -> list[Verified]:
     Raises:
         DataError: there is no folder of dspodfl's.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise DataError(f"{folder}: not a folder")
     try:
         found = list(_walk(folder))

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dspodfl.errors import DataError
+from dspodfl.files import is_folder
 from dspodfl.folder import COMPLETE, INTERRUPTED, Folder, Manifest
 from dspodfl.journal import JOURNAL
 from dspodfl.outcome import RESULT, Outcome, is_outcome
@@ -78,7 +79,7 @@ def _collect(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     found: dict[Path, Path] = {}
     unfinished: list[str] = []
     for folder in folders:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise DataError(f"{folder}: not a folder; must be that of a run, a sweep or a reproduction, or hold such")
         inside, begun = [folder], _begun(folder)
         if not _holds(folder) and not begun:
