@@ -319,6 +319,7 @@ class Folder:
             only: what else is ours in the folder is deleted.
         """
         with self.locked():
+            self.clean_temporaries()
             before = self.manifest()
             base = before or Manifest(self.kind, CLAIMED, files=self.known(), checkpoints=self.checkpoints())
             if before is not None and before.kind != self.kind and not only:
@@ -417,9 +418,7 @@ class Folder:
 
         The lock is held.
         """
-        for path in (*self._inside(), *self._inside("models")):
-            if is_temporary(path.name) and path.is_file() and not path.is_symlink():
-                path.unlink()
+        self.clean_temporaries()
         for path in (self.path / CHECKPOINTS).glob(f"{ASIDE}*"):
             remove_checkpoint_files(path)
         manifest = self.manifest()
@@ -436,6 +435,12 @@ class Folder:
         if manifest.checkpoints != self.checkpoints():
             self.put(replace(manifest, checkpoints=self.checkpoints()))
 
+    def clean_temporaries(self) -> None:
+        """Delete the temporary files of processes that have ended; the lock is held."""
+        for path in (*self._inside(), *self._inside("models")):
+            if is_temporary(path.name) and path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
+
     @property
     def left_over(self) -> bool:
         """Whether `clean` would delete anything, as far as names tell."""
@@ -447,6 +452,7 @@ class Folder:
         old = journal.header(self.path / JOURNAL) if over else None
         return (
             any(map(is_temporary, names))
+            or lock.LOCK in names
             or bool(manifest.replaced or manifest.writing)
             or (over and (bool(manifest.checkpoints) or (old is not None and old.get("id", "") == manifest.id)))
         )
@@ -502,7 +508,9 @@ class Change:
         gone = {name: old for name, old in gone.items() if name not in new or not same}
         if not (new or gone) and self._target == before:
             return
-        folder.put(replace(self._target, files=stay, writing=new, replaced=gone))
+        # The state is that of what is there: it is complete once all files are.
+        state = before.state if same else UNFINISHED if self._target.state == UNFINISHED else CLAIMED
+        folder.put(replace(self._target, state=state, files=stay, writing=new, replaced=gone))
         for name, path in list(self._temporaries.items()):
             os.replace(path, folder.path / name)
             del self._temporaries[name]

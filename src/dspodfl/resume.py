@@ -86,7 +86,8 @@ def _check_none_is_lost(folder: Path, manifest: Manifest) -> None:
     how = f"it cannot be resumed; what was measured is shown by: dspodfl show {folder}"
     again = f"start it again in a new folder with: dspodfl run {folder / CONFIG} --out NEW"
     uncommitted = any((folder / FOLDER).glob(f"{ASIDE}*"))  # the process was killed when it wrote its first
-    if manifest.state == INTERRUPTED or any(name in manifest.files for name in _RESULTS):
+    results = any(name in manifest.files for name in _RESULTS) and not has_journal(folder, manifest)
+    if manifest.state == INTERRUPTED or results:
         raise DataError(f"{folder}: has results of a run, but its checkpoints are gone: {how}; {again}")
     if manifest.checkpoints and not uncommitted:
         raise DataError(f"{folder}: its checkpoints are gone: {how}; {again}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pandas as pd
 from dspodfl.config.build import build
 from dspodfl.data import Dataset
 from dspodfl.errors import DataError, InputError
-from dspodfl.folder import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest
+from dspodfl.folder import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest, abandoned
 from dspodfl.folder import claim as claim_folder
 from dspodfl.grid import Cell
 from dspodfl.judging import COLUMNS, Row
@@ -60,6 +61,7 @@ class Sweep:
         for cell in self.cells:
             choose_precision(cell.config.train.precision, self._device)
         if self.store is not None:
+            _clean(Folder(self.store, "cells"))
             for cell in self.cells:
                 if self._path(cell).is_file():
                     self._found[cell.digest] = _read(Folder(self.store, "cells"), cell)
@@ -191,7 +193,9 @@ def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
     try:
         manifest = files.manifest() if folder.is_dir() else None
         same = folder.is_dir() and _grid(files, manifest) == record
-        if folder.is_dir() and any(folder.iterdir()) and not same and not overwrite:
+        begun = manifest is not None and manifest.kind == "experiment" and not manifest.files
+        new = not folder.is_dir() or not any(folder.iterdir()) or abandoned(folder) or begun
+        if not new and not same and not overwrite:
             allowed = "a new folder, or one of the same grid, which is resumed (or use --overwrite)"
             raise InputError("out", str(folder), allowed)
         folder.mkdir(parents=True, exist_ok=True)
@@ -204,6 +208,14 @@ def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
             change.write(GRID, (text + "\n").encode())
     except OSError as error:
         raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
+
+
+def _clean(files: Folder) -> None:
+    """Delete what processes have left that have ended, where that is possible."""
+    with suppress(OSError, DataError):
+        if files.path.is_dir():
+            with files.locked(0):
+                files.clean()
 
 
 def _grid(files: Folder, manifest: Manifest | None) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dspodfl import checkpoint, journal, lock
 from dspodfl.errors import DataError
-from dspodfl.files import is_folder, is_temporary
+from dspodfl.files import entry_of, is_folder, is_temporary
 from dspodfl.folder import CHECKPOINTS, COMPLETE, MANIFEST, Folder, Manifest
 from dspodfl.journal import JOURNAL
 from dspodfl.judging import COLUMNS
@@ -83,8 +83,7 @@ def _verify(folder: Path) -> Verified | None:
     for name in manifest.names:
         found.files += 1
         problem = files.problem(name, manifest)
-        # A file that was about to be written when its process ended may not be there yet.
-        if problem and not (name not in manifest.files and problem == "is missing"):
+        if problem and not _pending(files, name, manifest):
             found.damage.append(f"{folder}: {name} {problem}")
     if manifest.kind == "run":
         _unfinished(found, manifest)
@@ -93,6 +92,14 @@ def _verify(folder: Path) -> Verified | None:
     names = [path.relative_to(folder).as_posix() for path in paths if not is_temporary(path.name)]
     found.others = sorted(name for name in names if name not in ours)
     return found
+
+
+def _pending(files: Folder, name: str, manifest: Manifest) -> bool:
+    """Whether a file was about to be written when its process ended: it is not there yet, or is still the old one."""
+    path = files.path / name
+    if name in manifest.files:
+        return False
+    return not path.exists() or (path.is_file() and entry_of(path) == manifest.replaced.get(name))
 
 
 def _inside(folder: Path) -> list[Path]:
