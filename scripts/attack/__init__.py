@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def thinned(cases: Sequence[_T], every: int) -> list[_T]:
+    """One case of every so many, spread evenly; at least one of them."""
+    return list(cases[(every - 1) // 2 :: every] or cases[len(cases) // 2 :][:1])
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Run the attacks: ``python -m scripts.attack [NAME…] [--every N] [--write docs/reliability.md]``.
 
-It is started in the root of the repository. An attack is a function of ``every`` (try one case of that number; 1: all of
-them) that yields tallies. To add one, write it in a module of this package and name it in `ATTACKS`.
+It is started in the root of the repository. An attack is a function of ``every`` (try one case of that number; 1: all
+of them) that yields tallies. To add one, write it in a module of this package and name it in `ATTACKS`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.attack import Tally
+from scripts.attack import Tally, thinned
 
 FLIPS = 120
 """Bits of each file: the first and the last ones, and others at random."""
@@ -173,7 +173,7 @@ def attack(every: int = 1) -> Iterator[Tally]:
             kind.make(folder)
             tally = Tally("flips", kind.name)
             cases = [(path, bit) for path in sorted(folder.rglob("*")) if path.is_file() for bit in _bits(path)]
-            for path, bit in cases[::every]:
+            for path, bit in thinned(cases, every):
                 tally.count(_try(kind, folder, path, bit))
             yield tally
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.attack import Tally
+from scripts.attack import Tally, thinned
 
 STUDY = """
 seeds = 1
@@ -333,7 +333,7 @@ def attack(every: int = 1) -> Iterator[Tally]:
                 for at, kind in enumerate(done.operations)
                 for how in ("before", "after", *(["torn"] if kind == "t" else []))
             ]
-            for at, how in cases[::every]:
+            for at, how in thinned(cases, every):
                 trial = shutil.copytree(base / "template", base / "trial", symlinks=True)
                 tally.count(_try(scenario, trial, whole, at, how))
                 shutil.rmtree(trial)

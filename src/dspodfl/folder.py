@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -588,8 +589,8 @@ def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str
         where = folder
         while not where.exists():
             where = where.parent
-        name = temporary(where / "any", b"")
-        name.unlink()
+        with tempfile.TemporaryFile(dir=where):  # it has no name: nothing is left of it, whatever happens
+            pass
         if folder.is_dir():
             Folder(folder, kind).guard(names)
     except OSError as error:
