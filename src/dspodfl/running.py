@@ -151,8 +151,11 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, sh
             _show_complete(asked, asked.resume, show)
         return None
     options = {"models": asked.models, "record": asked.record, "beside": ""}
-    settle = _new if asked.resume is None else _unfinished
-    settled, keeper, before = agreed(team, lambda: settle(asked, options, ends, first))
+    if asked.resume is None:
+        settled, keeper, before = agreed(team, lambda: _new(asked, options, ends, first))
+    else:  # the first rank finishes what a killed process had begun there; then all read it
+        opened = agreed(team, lambda: _opened(asked, options, ends) if first else (None, None))
+        settled, keeper, before = agreed(team, lambda: _unfinished(asked, options, *opened))
     team.patience(settled.scale.timeout)
     meter = Meter(settled.train.iterations, show)
     simulation = Simulation(
@@ -193,10 +196,14 @@ def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
 
 def _as_it_was(asked: Asked) -> str:
     """What a run that was interrupted before anything was measured has left."""
+    from dspodfl.folder import CLAIMED, Folder, recognised_manifest
     from dspodfl.resume import begun
 
     where = asked.resume or asked.out
     if where is None or not begun(where):
+        return "; nothing was written"
+    manifest = Folder(where).manifest() if recognised_manifest(where) else None
+    if asked.resume is None and manifest is not None and manifest.state == CLAIMED:  # it is removed
         return "; nothing was written"
     how = how_to_resume(where) if asked.resume is not None or not asked.overwrite else ""
     return f"; {where} is as it was{f'; {how}' if how else ''}"
@@ -254,20 +261,30 @@ def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) ->
     return settled, ends.enter_context(Keeper(folder, options)), None
 
 
-def _unfinished(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
-    """The configuration and, on the first rank, the keeper of a run that is resumed, as it was started."""
-    from dspodfl.config import load
-    from dspodfl.keeper import CONFIG, Keeper
+def _opened(asked: Asked, options: dict[str, Any], ends: ExitStack) -> tuple[Keeper, Unfinished]:
+    """The keeper of a run that is resumed, and what its folder holds."""
+    from dspodfl.keeper import Keeper
     from dspodfl.resume import Unfinished
 
     folder = asked.resume or Path()
     _without_out(asked, folder)
-    keeper = ends.enter_context(Keeper(folder, options)) if first else None
-    if keeper:
-        keeper.reopen()
+    keeper = ends.enter_context(Keeper(folder, options))
+    keeper.reopen()
     before = Unfinished.read(folder)
-    if keeper:
-        keeper.recover()
+    keeper.recover()
+    return keeper, before
+
+
+def _unfinished(
+    asked: Asked, options: dict[str, Any], keeper: Keeper | None, before: Unfinished | None
+) -> tuple[Config, Keeper | None, Unfinished]:
+    """The configuration of a run that is resumed, as it was started."""
+    from dspodfl.config import load
+    from dspodfl.keeper import CONFIG
+    from dspodfl.resume import Unfinished
+
+    folder = asked.resume or Path()
+    before = before or Unfinished.read(folder)
     options |= {key: value for key, value in before.options.items() if value}
     importable(asked.config)
     importable(Path(options["beside"]) / CONFIG)
