@@ -43,13 +43,14 @@ def stopped(folder, at=2, **changes):
     return folder
 
 
-def died(folder):
+def died(folder, **changes):
     """A run whose process was killed: a journal and a checkpoint, and no result."""
     from dspodfl import Simulation
     from dspodfl.keeper import Keeper
 
     with Keeper(folder, {"models": True, "record": True, "beside": ""}) as keeper:
-        simulation = Simulation(tiny(train={"iterations": 8}, checkpoint={"every_iterations": 4}), record_events=True)
+        config = tiny(train={"iterations": 8}, checkpoint={"every_iterations": 4}, **changes)
+        simulation = Simulation(config, record_events=True)
         simulation.keep(keeper, lambda: False)
         for update in simulation:
             if update.iteration == 6:
@@ -225,6 +226,7 @@ FOREIGN = {
     "events.npz": "mine",
     "notes.txt": "mine",
     ".hidden": "mine",
+    ".lock": "mine",
     ".summary.json.swp": "mine",
 }
 
@@ -255,7 +257,9 @@ def test_overwriting_and_resuming_leave_files_of_others_alone(dspodfl, before):
     assert set(listing(folder)) == always | foreign.keys()
     assert Result.load(folder).stacked == {}
     answer = dspodfl("verify", "out")
-    assert answer.code == 0 and "not ours: .hidden, .summary.json.swp, events.npz, models/net-seed1" in answer.out
+    assert (
+        answer.code == 0 and "not ours: .hidden, .lock, .summary.json.swp, events.npz, models/net-seed1" in answer.out
+    )
 
 
 @pytest.mark.parametrize("name", ["config.toml", "metrics.parquet", "summary.json", "network.png", JOURNAL, MANIFEST])
@@ -341,8 +345,10 @@ def test_what_a_killed_process_has_left_is_cleaned_up_on_the_next_start(dspodfl)
 
 
 def test_a_folder_with_nothing_but_a_dead_lock_is_taken_as_new(dspodfl):
-    place(dspodfl.folder / "out", {LOCK: "123", ".metrics.parquet.x7k_2abq": ""})
-    assert dspodfl("run", "study.toml", "--out", "out", "--quiet").code == 0
+    for number, name in enumerate([LOCK, ".lock"]):
+        place(dspodfl.folder / f"out{number}", {name: "123", ".metrics.parquet.x7k_2abq": ""})
+        assert dspodfl("run", "study.toml", "--out", f"out{number}", "--quiet").code == 0
+        assert not [found for found in listing(dspodfl.folder / f"out{number}") if found.startswith(".")]
     place(dspodfl.folder / "other", {LOCK: "123", "file": ""})
     assert dspodfl("run", "study.toml", "--out", "other", "--quiet").code == 2
 
@@ -502,6 +508,12 @@ def test_the_theory_says_so_too(dspodfl):
     assert dspodfl(*words, "--set", "checkpoint.keep=9", "--set", "scale.timeout=9.0").code == 0
     flip(dspodfl.folder / "out/metrics.parquet")
     assert dspodfl(*words).code == 2
+    ridge = {"data": {"name": "ridge", "samples": 60, "dimension": 3}, "model": {"name": "linear"}}
+    folder = died(dspodfl.folder / "died", **ridge)
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    (folder / JOURNAL).write_bytes(b"".join([*lines[:2], b"nonsense\n", *lines[3:]]))
+    answer = dspodfl("theory", "bound", "died/config.toml", "--compare", "died")
+    assert answer.code == 0 and "line 3 damaged, 2 rows are lost (after iteration 0, before iteration 4)" in answer.err
 
 
 @pytest.mark.parametrize("end", [b"", b'{"n":4,"ro'])
@@ -638,6 +650,16 @@ def test_a_summary_of_wrong_types_is_refused_by_field(finished, key, value):
         answer = finished(*words)
         assert answer.code == 2 and answer.err.count("\n") == 1 and "Traceback" not in answer.err
         assert "summary.json" in answer.err and (key.rpartition(".")[2] in answer.err or "kind" in answer.err)
+
+
+@pytest.mark.parametrize(("key", "value"), [("about", 3), ("axes", "x"), ("verdicts", {}), ("title", 1), ("kind", [])])
+def test_a_result_of_wrong_types_is_refused_by_field(swept, key, value):
+    folder = swept.folder / "swept"
+    (folder / MANIFEST).unlink()
+    record = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(record | {key: value}))
+    answer = swept("report", "swept")
+    assert answer.code == 2 and key in answer.err and answer.err.count("\n") == 1
 
 
 def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_written(dspodfl):

@@ -441,6 +441,9 @@ class Folder:
         for path in (*self._inside(), *self._inside("models")):
             if is_temporary(path.name) and path.is_file() and not path.is_symlink():
                 path.unlink(missing_ok=True)
+        old = self.path / lock.OLD_LOCK
+        if lock.is_dead(old):
+            old.unlink(missing_ok=True)
 
     @property
     def left_over(self) -> bool:
@@ -599,6 +602,5 @@ def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str
 
 def abandoned(folder: Path) -> bool:
     """Whether all that a folder holds was left by a process that ended before it had written anything."""
-    names = [path.name for path in folder.iterdir()]
-    ours = all(name == lock.LOCK or is_temporary(name) for name in names)
-    return bool(names) and ours and lock.holder(folder) is None
+    paths = list(folder.iterdir())
+    return bool(paths) and all(lock.is_dead(path) or is_temporary(path.name) for path in paths)

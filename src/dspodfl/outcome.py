@@ -19,6 +19,7 @@ from dspodfl.experiment import Experiment, named
 from dspodfl.folder import COMPLETE, Folder
 from dspodfl.grid import Cell
 from dspodfl.results import parquet, read_parquet
+from dspodfl.shapes import check_outcome
 from dspodfl.verdict import Evidence, Verdict
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Outcome:
             kind, later = record["kind"] if isinstance(record, dict) else None, record.pop("format", FORMAT)
             if kind not in KINDS or not isinstance(later, int) or later > FORMAT:
                 raise ValueError(f"it is of kind {kind!r}, format {later!r}, not of a sweep or a reproduction")
+            check_outcome(record, RESULT)
             record.pop("verdict")
             verdicts = [Verdict(**v) for v in record.pop("verdicts")]
             return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)

@@ -235,6 +235,11 @@ class Result:
         lost = [name for name in COLUMNS if name not in self.metrics]
         if lost:
             raise ValueError(f"metrics.parquet has no column {lost[0]}")
+        wrong = [name for name in COLUMNS[1:] if self.metrics[name].dtype.kind not in "iufb"]
+        if wrong:
+            raise ValueError(f"metrics.parquet: {wrong[0]} has no numbers")
+        if not self.settings or any({"edges", "d", "b"} - arrays.keys() for arrays in self.settings.values()):
+            raise ValueError("setting.npz lacks the graph or the rates of a seed")
         config = self.config
         if {"data", "model", "clients", "seeds"} - config.keys():
             raise ValueError("config.toml lacks a table")

@@ -72,19 +72,41 @@ class _Summary(_Shape):
     algorithms: dict[StrictStr, _Algorithm] = Field(min_length=1)
 
 
+class _Outcome(_Shape):
+    name: StrictStr
+    title: StrictStr
+    kind: StrictStr
+    axes: list[StrictStr]
+    paper: StrictStr = ""
+    says: StrictStr = ""
+    why: StrictStr = ""
+    verdicts: list[dict[StrictStr, Any]]
+    about: dict[StrictStr, Any]
+    config: StrictStr = ""
+
+
 def check_summary(content: Any, where: str) -> None:
-    """Check the types of a summary.
+    """Check the types of what summary.json says.
 
     Args:
-        content: what summary.json says.
+        content: what it says.
         where: what an error begins with.
 
     Raises:
         DataError: names the first field that is missing or of a wrong type.
     """
+    _check(_Summary, content, f"{where} is not a summary")
+
+
+def check_outcome(content: Any, where: str) -> None:
+    """Check the types of what result.json of a sweep or a reproduction says, as `check_summary`."""
+    _check(_Outcome, content, f"{where} is not that of a sweep or a reproduction")
+
+
+def _check(shape: type[_Shape], content: Any, where: str) -> None:
     try:
-        _Summary.model_validate(content)
+        shape.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"] if part not in ("int", "float")) or "as a whole"
-        raise DataError(f"{where} is not a summary: {place}: {first['msg'].lower()}") from None
+        raise DataError(f"{where}: {place}: {first['msg'].lower()}") from None

@@ -226,7 +226,8 @@ def _grid(files: Folder, manifest: Manifest | None) -> Any:
         found = json.loads(files.read(GRID))
     except (DataError, ValueError):
         return None
-    return {key: value for key, value in found.items() if key not in ("kind", "format")} if found else None
+    known = isinstance(found, dict) and found.get("kind", "grid") == "grid"
+    return {key: value for key, value in found.items() if key not in ("kind", "format")} if known else None
 
 
 def _joined(told: Sequence[Any]) -> Any:
