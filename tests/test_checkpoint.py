@@ -243,7 +243,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_gone_on_from(what
     name, damage, says = DAMAGE[what]
     newest, before = Store(folder).sealed()
     damage(newest / name)
-    with pytest.warns(UserWarning, match="going on from the one of iteration 6 instead") as heard:
+    with pytest.warns(UserWarning, match="resuming from the one of iteration 6 instead") as heard:
         again = run(resume=folder)
     assert says in str(heard[0].message) and newest.name in str(heard[0].message)
     whole = run(tiny(**EVERYTHING))
@@ -264,8 +264,8 @@ def test_where_all_are_damaged_nothing_is_touched(what, folder):
 
 def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(folder):
     path = Store(folder).sealed()[0] / MANIFEST
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(DataError, match=r"written by a later version of dspodfl \(format 2, here 1\)"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(DataError, match=r"written by a later version of dspodfl \(format 3, here 2\)"):
         run(resume=folder)
 
 
@@ -330,15 +330,16 @@ def largest_file(size):
 
 
 def test_a_file_that_cannot_grow_ends_the_run_and_leaves_it_readable(tmp_path):
-    changes = merged(EVERYTHING, {"eval": {"every": 1}, "checkpoint": {"every_iterations": 3}})
+    changes = merged(EVERYTHING, {"train": {"iterations": 90}, "eval": {"every": 1}})
     with (
         largest_file(30_000),
         pytest.raises(DataError, match=r"what was measured could not be written \(.*File too large"),
     ):
         run(tiny(**changes), out=tmp_path / "out")
     found = Result.load(tmp_path / "out")
-    assert 1 <= found.summary["study"]["iterations_done"] < 9
-    assert_goes_on(tmp_path / "out", changes)
+    assert 1 <= found.summary["study"]["iterations_done"] < 90
+    with pytest.warns(UserWarning, match="starting from the beginning"):
+        assert_goes_on(tmp_path / "out", changes)
 
 
 @contextmanager
@@ -385,13 +386,34 @@ def test_a_disk_that_is_read_only_is_an_error_that_says_so(folder, tmp_path):
             run(tiny(), out=tmp_path / "small" / "new")
 
 
-def test_checkpoints_that_cannot_be_a_folder_are_an_error(folder):
+def test_checkpoints_that_were_removed_are_not_started_without(folder):
+    """What was measured stays as it is, whether or not something else has the name."""
     shutil.rmtree(folder / FOLDER)
-    (folder / FOLDER).write_text("a file")
-    changes = merged(EVERYTHING, {"checkpoint": {"every_iterations": 2}})
-    with (
-        pytest.warns(UserWarning, match="no checkpoint was written yet"),
-        pytest.raises(DataError, match="a checkpoint could not be written"),
-    ):
-        run(tiny(**changes), resume=folder)
+    for _ in range(2):
+        left = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(DataError, match="its checkpoints are gone: it cannot be resumed"):
+            run(resume=folder)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == left
+        (folder / FOLDER).write_text("a file")
     assert pd.notna(Result.load(folder).metrics["loss"]).all()
+
+
+def test_checkpoints_that_cannot_be_a_folder_are_an_error(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / FOLDER).write_text("a file")
+    with pytest.raises(ValueError, match=r"a folder without a foreign checkpoints"):
+        run(tiny(), out=tmp_path / "out", overwrite=True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [FOLDER]
+
+
+def test_rows_are_written_again_only_now_and_then(tmp_path):
+    """Most of them are links to those of the checkpoint before."""
+    changes = merged(EVERYTHING, {"train": {"iterations": 33}, "eval": {"every": 1}})
+    paths = put_away(tmp_path / "out", changes)
+    assert len(paths) == 32
+    written = {path.stat().st_ino: len(pd.read_parquet(path)) for one in paths for path in one.glob("metrics*.parquet")}
+    assert sum(written.values()) < 33 * 10 * 6  # instead of 33 · 10 · 16
+    for path in paths:
+        assert len(load(path).metrics) == 10 * (load(path).iteration + 1)
+        assert len(list(path.glob("metrics*.parquet"))) <= 6
+    assert gone_on(tmp_path / "out", paths[20], changes).metrics.equals(run(tiny(**changes)).metrics)

@@ -19,7 +19,7 @@ from matplotlib.image import imread
 from safetensors.torch import load_file
 from tests.edge import TINY_TOML, CommandLine
 
-from dspodfl import Config, InputError, Result, replay, run
+from dspodfl import Config, DataError, InputError, Result, replay, run
 from dspodfl.config import load, template
 from dspodfl.interrupt import Interrupted
 from dspodfl.judging import COLUMNS
@@ -69,7 +69,19 @@ def test_the_package_is_a_command_as_well():
 
 def test_help_names_every_command_and_every_option(dspodfl):
     commands = re.findall(r"^  (\w+)  ", dspodfl("--help").out, re.MULTILINE)
-    assert commands == ["run", "init", "schema", "check", "list", "show", "sweep", "reproduce", "report", "theory"]
+    assert commands == [
+        "run",
+        "init",
+        "schema",
+        "check",
+        "list",
+        "show",
+        "verify",
+        "sweep",
+        "reproduce",
+        "report",
+        "theory",
+    ]
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
     assert options == [
         *("--set", "--algorithms", "--seeds", "--device", "--out", "--overwrite"),
@@ -155,7 +167,7 @@ def test_a_run_writes_the_files_of_the_contract_and_no_other(dspodfl):
     assert len(clients) == 2 * 4
     with np.load(folder / "setting.npz") as setting:
         assert sorted(setting.files) == ["0/b", "0/d", "0/edges"]
-    assert set(json.loads((folder / "summary.json").read_text())) == {"study", "algorithms"}
+    assert set(json.loads((folder / "summary.json").read_text())) == {"kind", "format", "study", "algorithms"}
     assert load(folder / "config.toml") == load(dspodfl.folder / "study.toml")
     for name in ("accuracy_vs_delay.png", "network.png"):
         assert imread(folder / name).ndim == 3
@@ -279,8 +291,11 @@ def test_a_record_of_other_runs_or_of_none_is_refused(dspodfl, no_pictures):
     with pytest.raises(InputError, match=r"'rg/0'.*dgd/0, dspodfl/0"):
         replay(file, "rg", 0)
     file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(Exception, match="not a record of events"):
+    with pytest.raises(DataError, match=r"events\.npz is damaged"):
         replay(file, "dgd", 0)
+    (dspodfl.folder / "events.npz").write_bytes(file.read_bytes())
+    with pytest.raises(DataError, match="not a record of events"):
+        replay(dspodfl.folder / "events.npz", "dgd", 0)
     recorded = dspodfl("run", "study.toml", "--quiet", "--out", "more", "--record-events")
     assert recorded.code == 0
     with pytest.raises(InputError, match=r"train.iterations = 5"):
@@ -573,7 +588,7 @@ def test_an_interruption_while_writing_says_so(dspodfl, monkeypatch):
     def stop(*_, **__):
         raise Interrupted(2)
 
-    monkeypatch.setattr(Result, "save", stop)
+    monkeypatch.setattr(Result, "write", stop)
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 130
     assert answer.err.splitlines()[-1] == "interrupted while writing out; go on with: dspodfl run --resume out"
@@ -583,7 +598,7 @@ def test_a_result_that_cannot_be_written_is_an_error_and_no_traceback(dspodfl, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dspodfl.results.write", full)
+    monkeypatch.setattr(Result, "save_setting", full)
     answer = dspodfl("run", "study.toml", "--quiet", "--out", "out")
     assert answer.code == 2
     full_disk = "([Errno 28] No space left on device)"

@@ -52,17 +52,83 @@ def test_a_torn_tail_is_left_out_wherever_it_is_torn(path):
     first = len(lines[0])
     for end in range(first, len(whole) + 1):
         path.write_bytes(whole[:end])
-        complete = sum(1 for n in range(1, 5) if len(b"".join(lines[:n])) <= end) - 1
+        complete = sum(1 for n in range(1, 5) if len(b"".join(lines[:n])) - 1 <= end) - 1  # the break says nothing
         assert [found["iteration"] for found in read(path).rows] == [0, 1, 2][:complete]
 
 
-def test_what_follows_a_damaged_line_is_left_out(path):
-    lines = written(path, [row(0)], [row(1)], [row(2)]).splitlines(keepends=True)
-    lines[2] = lines[2].replace(b'"seed": 0', b'"seed": 1')
+@pytest.mark.parametrize("how", ["a value", "the line break before", "the line break after", "a tab", "cut short"])
+def test_a_line_that_is_damaged_in_the_middle_is_counted_and_what_follows_it_is_read(path, how):
+    lines = written(path, [row(0), row(0, seed=1)], [row(1), row(1, seed=1)], [row(2)]).splitlines(keepends=True)
+    lines[1] = lines[1].replace(b"\n", b"\x0b") if how == "the line break before" else lines[1]
+    lines[2] = {
+        "a value": lines[2].replace(b'"seed":1', b'"seed":3'),
+        "the line break after": lines[2].replace(b"\n", b"\x0b"),
+        "a tab": lines[2].replace(b"\t", b"\x0b"),
+        "cut short": lines[2][:20] + b"\n",
+    }.get(how, lines[2])
     path.write_bytes(b"".join(lines))
     found = read(path)
-    assert [each["iteration"] for each in found.rows] == [0]
-    assert found.latest == {"at": 0}
+    (damage,) = found.damage
+    if how == "the line break before":
+        assert [each["iteration"] for each in found.rows] == [2]
+        assert str(damage) == f"{JOURNAL}: line 2 damaged, 4 rows are lost (at the beginning, before iteration 2)"
+    elif how == "the line break after":
+        assert [each["iteration"] for each in found.rows] == [0, 0]
+        said = "line 3 damaged, an unknown number of rows is lost (after iteration 0, at the end)"
+        assert str(damage) == f"{JOURNAL}: {said}"
+    else:
+        assert [each["iteration"] for each in found.rows] == [0, 0, 2]
+        said = "line 3 damaged, 2 rows are lost (after iteration 0, before iteration 2)"
+        assert str(damage) == f"{JOURNAL}: {said}"
+        assert found.latest == {"at": 2}
+
+
+def test_every_flipped_bit_is_counted_or_changes_nothing(path):
+    content = written(path, [row(0, loss=0.25)], [row(1, loss=0.5)], [row(2, loss=1.0)])
+    rows = read(path).rows
+    for place in range(0, 8 * len(content), 3):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(bytes(flipped))
+        found = read(path)
+        assert found.damage or found.rows == rows, place
+
+
+def test_a_journal_whose_first_line_is_damaged_has_its_rows(path):
+    journal = Journal(path, columns=tuple(ROW))
+    journal.begin({"study": {}}, [])
+    journal.append([row(0), row(1)])
+    journal.close()
+    path.write_bytes(path.read_bytes().replace(b'"study"', b'"Study"'))
+    found = read(path, columns=tuple(ROW))
+    assert found.header is None and found.rows == [row(0), row(1)]
+    assert str(found.damage[0]) == f"{JOURNAL}: line 1 damaged, 0 rows are lost (at the beginning, before iteration 0)"
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"n":1,"rows":[[', b"\n"])
+def test_a_journal_is_appended_to_after_what_is_whole(path, tail):
+    whole = written(path, [row(0)], [row(1)])
+    path.write_bytes(whole.rstrip(b"\n") + (tail if tail != b"" else b"\x0b") if tail != b"\n" else whole)
+    if tail.startswith(b"{"):
+        path.write_bytes(whole + tail)
+    journal = Journal(path)
+    journal.resume({"study": {"runs": 3}}, read(path))
+    journal.append([row(2)])
+    journal.close()
+    found = read(path)
+    assert not found.damage and [each["iteration"] for each in found.rows] == [0, 1, 2]
+    assert found.header == {"study": {"runs": 3}}
+
+
+def test_names_of_columns_are_written_once(path):
+    journal = Journal(path, columns=tuple(row(0, loss=1.0)))
+    journal.begin({}, (row(k, loss=0.1 * k) for k in range(2500)))
+    journal.append([row(2500, loss=None)])
+    journal.close()
+    assert path.read_bytes().count(b'"loss"') == 1
+    found = read(path).rows
+    assert [each["iteration"] for each in found] == list(range(2501))
+    assert found[7] == row(7, loss=0.1 * 7) and found[2500]["loss"] is None
 
 
 def test_a_row_that_was_measured_again_counts_as_it_was_measured_last(path):

@@ -85,3 +85,19 @@ def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
     lock.take()
     lock.release()
     assert holder(tmp_path) is None
+
+
+def test_a_process_of_version_0_1_is_respected_and_a_file_of_that_name_is_left_alone(tmp_path, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr("dspodfl.lock.LOCK", ".lock")
+        old = Lock(tmp_path)
+        old.take()
+    assert holder(tmp_path) == str(os.getpid())
+    with pytest.raises(Held, match=str(os.getpid())):
+        Lock(tmp_path).take()
+    old.release()
+    (tmp_path / ".lock").write_text("somebody else's")
+    lock = Lock(tmp_path)
+    lock.take()
+    lock.release()
+    assert (tmp_path / ".lock").read_text() == "somebody else's"

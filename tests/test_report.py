@@ -109,6 +109,7 @@ def run(folder, algorithms=("dspodfl", "dgd"), rows=None):
     rows = metrics(algorithms=algorithms, reach=0.5) if rows is None else rows
     setting = {"d": np.full(3, 0.5), "b": np.full(2, 0.5), "edges": np.array([[0, 1], [1, 2]])}
     study = ABOUT | {"iterations": 50, "iterations_done": 50, "plan": None, "seeds": {"0": {"clients": 3}}}
+    study |= {"complete": True, "run_iterations_per_second": 1.0, "precision": "fp32"}
     summary = {"study": study, "algorithms": summarize(rows, [0.4, 0.705], [40.0])}
     return Result(rows, pd.DataFrame(), {0: setting}, summary, dumps(Config().model_dump())).save(folder)
 
@@ -140,7 +141,10 @@ def whole(folder):
 
 
 def copied(folder, name, tmp_path):
-    return shutil.copytree(folder / name, tmp_path / "copy")
+    """Without a manifest, so that files can be changed."""
+    copy = shutil.copytree(folder / name, tmp_path / "copy")
+    (copy / "manifest.json").unlink()
+    return copy
 
 
 def test_every_folder_has_a_section_with_its_figure_and_is_in_the_contents(whole):

@@ -16,6 +16,7 @@ from tests.test_cli import ALONE, ALWAYS, changes, listing
 
 from dspodfl import Config, InputError, Result, checkpoint, run
 from dspodfl.checkpoint import FOLDER, Store, load
+from dspodfl.folder import Folder
 from dspodfl.interrupt import Interrupted
 from dspodfl.journal import JOURNAL
 from dspodfl.lock import LOCK, Lock
@@ -213,7 +214,7 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_begins_anew_and_says_s
     shown = dspodfl("show", "out")
     assert "no checkpoint was written yet; go on with: dspodfl run --resume out" in shown.out
     answer = dspodfl("run", "--resume", "out", "--json")
-    assert answer.code == 0 and answer.err == "no checkpoint was written yet: beginning anew\n"
+    assert answer.code == 0 and answer.err == "no checkpoint was written yet: starting from the beginning\n"
     assert metrics(dspodfl.folder / "out").equals(metrics(whole))
 
 
@@ -325,10 +326,11 @@ def test_two_runs_do_not_write_to_one_folder(stopped):
 def test_a_damaged_checkpoint_is_said_on_the_command_line(stopped, whole):
     (newest,) = Store(stopped.folder / "out").sealed()
     shutil.copytree(newest, newest.with_name("00000002"))
+    Folder(stopped.folder / "out").note(checkpoints=("00000001", "00000002"))
     (newest.with_name("00000002") / "state-000.safetensors").write_bytes(b"")
     answer = stopped("run", "--resume", "out", "--json")
     assert answer.code == 0
-    said = r"out/checkpoints/00000002: state-000.safetensors is not what was written \(its SHA-256 differs\); going on"
+    said = r"out/checkpoints/00000002: state-000.safetensors is not what was written \(its SHA-256 differs\); resuming"
     assert re.fullmatch(rf"{said} from the one of iteration [\d,]+ instead\n", answer.err)
     assert metrics(stopped.folder / "out").equals(metrics(whole))
 

@@ -4,7 +4,7 @@
         manifest.json                    configuration, versions, plan, iteration; size and SHA-256 of every other file
         state-000.safetensors            models, delays, the rule's state of the runs that advance, by run and client
         wave-000-000.safetensors         final models of a wave that is finished
-        metrics.parquet                  what was measured until then
+        metrics.parquet, metrics-001.parquet, …   what was measured until then; hard links where nothing has changed
         accuracies.safetensors           each client's accuracy when it was last looked at, by run
 
 A checkpoint is written aside, forced onto the device and renamed: at any instant the folder holds a whole one. Shards
@@ -15,10 +15,8 @@ checkpoint (`seal`).
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
@@ -32,18 +30,19 @@ from torch import Tensor
 
 from dspodfl.engine import Alone, Piece, Team
 from dspodfl.errors import DataError
+from dspodfl.files import ASIDE, Entry, entry_of, sync, write
+from dspodfl.folder import CHECKPOINTS, DamagedError, Folder, remove_checkpoint_files
 from dspodfl.plan import Plan
-from dspodfl.results import parquet, sync, write
+from dspodfl.results import parquet, read_parquet
 
-FOLDER, MANIFEST, METRICS = "checkpoints", "manifest.json", "metrics.parquet"
+FOLDER, MANIFEST, METRICS = CHECKPOINTS, "manifest.json", "metrics.parquet"
 _ACCURACIES = "accuracies.safetensors"
-FORMAT = 1
-"""What a manifest is written in; a later one is refused."""
+FORMAT = 2
+"""What a manifest is written in; a later one is refused. 1: the rows were one file."""
 _NUMBERS_IN_A_SHARD = 2**26
-_ASIDE = ".aside-"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError)
 
-Entries = dict[str, dict[str, Any]]
+Entries = dict[str, Entry]
 """File -> its size, its SHA-256 and, of a shard, the runs and how many of their clients are in it."""
 
 
@@ -80,16 +79,14 @@ class _Careful:
         return isinstance(error, OSError)
 
 
-class DamagedError(DataError):
-    """A checkpoint that is not whole."""
-
-
 class Store:
     """The checkpoints in the folder of a run; the newest few are kept."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder / FOLDER, keep
+        self.files = Folder(folder)
         self._known: tuple[Path, Entries] | None = None
+        self._segments: list[int] = []  # the rows of each file of the last checkpoint
 
     def save(self, made: Checkpoint, team: Team | None = None) -> Path:
         """Write a checkpoint; an error leaves those that are there as they are.
@@ -120,25 +117,26 @@ class Store:
             return Path(path)
         except BaseException:
             if first and aside is not None:
-                shutil.rmtree(aside, ignore_errors=True)
+                remove_checkpoint_files(aside)
             raise
 
     def aside(self) -> Path:
         """A new folder for the files of the next checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        number = max((int(path.name) for path in self.sealed()), default=0) + 1
-        path = self.folder / f"{_ASIDE}{number:08d}"
-        shutil.rmtree(path, ignore_errors=True)
+        taken = [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
+        path = self.folder / f"{ASIDE}{max(taken, default=0) + 1:08d}"
+        remove_checkpoint_files(path)
         path.mkdir()
         return path
 
     def seal(self, aside: Path, made: Checkpoint, entries: Entries) -> Path:
         """Make a checkpoint of what lies aside: tables, manifest, one renaming; then let go of the oldest."""
-        write(aside / METRICS, parquet(made.metrics))
+        entries = entries | self._metrics(aside, made.metrics)
         own = {str(run): values.contiguous() for run, values in made.accuracies.items()}
         write(aside / _ACCURACIES, safetensors.torch.save(own))
-        entries = entries | {name: _entry(aside / name) for name in (METRICS, _ACCURACIES)}
+        entries = entries | {_ACCURACIES: entry_of(aside / _ACCURACIES)}
         content = {
+            "kind": "checkpoint",
             "format": FORMAT,
             "iteration": made.iteration,
             "plan": asdict(made.plan),
@@ -147,7 +145,9 @@ class Store:
         }
         write(aside / MANIFEST, _signed(content))
         sync(aside)
-        path = self.folder / aside.name.removeprefix(_ASIDE)
+        path = self.folder / aside.name.removeprefix(ASIDE)
+        if self.files.manifest() is not None:
+            self.files.note(checkpoints=(*self.files.checkpoints(), path.name))
         os.rename(aside, path)
         sync(self.folder)
         self._known = path, entries
@@ -167,21 +167,37 @@ class Store:
                 entries |= shards(aside, name, (_models(r, made.finished[r]) for r in wave if r in made.finished))
         return entries
 
+    def _metrics(self, aside: Path, metrics: pd.DataFrame) -> Entries:
+        """The rows, in files of which each has more than the next: most are linked from the last checkpoint.
+
+        Rows are only ever appended. Each is written a number of times that grows with the logarithm of theirs.
+        """
+        segments, before = list(self._segments), self._known
+        while segments and segments[-1] <= len(metrics) - sum(segments):
+            segments.pop()  # the last file has no more rows than those that are written now
+        kept = [_segment(n) for n in range(len(segments))]
+        entries: Entries = {}
+        if before and all(name in before[1] for name in kept) and _linked(before[0], aside, kept):
+            entries = {name: before[1][name] for name in kept}
+        else:
+            segments = []
+        rest = metrics.iloc[sum(segments) :]
+        if len(rest) or not segments:
+            name = _segment(len(segments))
+            write(aside / name, parquet(rest.reset_index(drop=True)))
+            entries[name] = entry_of(aside / name)
+            segments.append(len(rest))
+        self._segments = segments
+        return entries
+
     def sealed(self) -> list[Path]:
-        """The checkpoints there are, the newest first."""
-        if not self.folder.is_dir():
-            return []
-        found = [path for path in self.folder.iterdir() if path.name.isdecimal() and path.is_dir()]
-        return sorted(found, key=lambda path: int(path.name), reverse=True)
+        """The checkpoints there are, the newest first; those that the manifest of the run names, if it has one."""
+        return [self.folder / name for name in reversed(self.files.checkpoints())]
 
     def tidy(self, keep: int | None = None) -> None:
-        """Remove all but the newest, and what was left aside by a process that died."""
+        """Remove all but the newest, and what a process that died has left."""
         old = self.sealed()[self.keep if keep is None else keep :]
-        aside = self.folder.glob(f"{_ASIDE}*") if self.folder.is_dir() else ()
-        for path in (*old, *aside):
-            shutil.rmtree(path, ignore_errors=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        self.files.remove_checkpoints([path.name for path in old])
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint, and a line for each newer one that is damaged; none where there is none.
@@ -217,7 +233,7 @@ def shards(folder: Path, name: str, pieces: Iterable[Piece]) -> Entries:
     def put(tensors: dict[str, Tensor], runs: dict[str, int]) -> None:
         path = folder / f"{name}-{next(number):03d}.safetensors"
         write(path, safetensors.torch.save(tensors))
-        entries[path.name] = _entry(path) | {"runs": runs}
+        entries[path.name] = entry_of(path) | {"runs": runs}
 
     tensors: dict[str, Tensor] = {}
     runs: dict[str, int] = {}
@@ -242,13 +258,15 @@ def load(path: Path) -> Checkpoint:
         for name, entry in files.items():
             if not (path / name).is_file():
                 raise DamagedError(f"{path}: {name} is missing")
-            if _entry(path / name) != {key: entry[key] for key in ("bytes", "sha256")}:
+            if entry_of(path / name) != {key: entry[key] for key in ("bytes", "sha256")}:
                 raise DamagedError(f"{path}: {name} is not what was written (its SHA-256 differs)")
         pieces = [piece for name, entry in files.items() if "runs" in entry for piece in _pieces(path / name)]
         own = safetensors.torch.load((path / _ACCURACIES).read_bytes())
         plan = content.pop("plan")
         plan = Plan(**plan | {"done": tuple(plan["done"]), "left": tuple(plan["left"])})
-        metrics = pd.read_parquet(path / METRICS)
+        names = sorted(name for name in files if name.endswith(".parquet"))  # metrics.parquet is before its numbers
+        names = [name for name in (METRICS, *names) if name in files]
+        metrics = pd.concat([read_parquet((path / n).read_bytes()) for n in dict.fromkeys(names)], ignore_index=True)
         iteration = int(content.pop("iteration"))
     except _UNREADABLE as error:
         raise DamagedError(f"{path}: cannot be read ({error})") from error
@@ -266,14 +284,15 @@ def load(path: Path) -> Checkpoint:
 def manifest(path: Path) -> dict[str, Any]:
     """What a manifest says, once its own checksum is found to be right."""
     try:
-        content = json.loads((path / MANIFEST).read_bytes())
+        raw = (path / MANIFEST).read_bytes()
+        content = json.loads(raw)
         later = int(content["format"]) > FORMAT
-        signed = content.pop("sha256")
+        content.pop("sha256")
     except _UNREADABLE as error:
         raise DamagedError(f"{path}: {MANIFEST} cannot be read ({error})") from error
     if later:
         raise DataError(f"{path}: written by a later version of dspodfl (format {content['format']}, here {FORMAT})")
-    if signed != _digest(content):
+    if raw != _signed(content):
         raise DamagedError(f"{path}: {MANIFEST} is not what was written (its SHA-256 differs)")
     return dict(content)
 
@@ -301,10 +320,8 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"bytes": file.seek(0, io.SEEK_END), "sha256": digest}
+def _segment(n: int) -> str:
+    return METRICS if n == 0 else f"metrics-{n:03d}.parquet"
 
 
 def _linked(before: Path, aside: Path, files: Iterable[str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from rich.text import Text
 from dspodfl import failures, theory_commands
 from dspodfl._version import __version__
 from dspodfl.commands import register
-from dspodfl.display import OUT
+from dspodfl.display import ERR, OUT
 from dspodfl.errors import InputError, nearest
 from dspodfl.options import HELP_NAMES, in_full, whole
 from dspodfl.progress import for_command
@@ -158,13 +157,12 @@ def _free(path: Path, overwrite: bool) -> None:
 
 
 def _put(path: Path, text: str) -> None:
-    """Write a text file under a temporary name and rename it, so that there is never half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a text file, so that there is never half of it."""
+    from dspodfl.files import write
+
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        write(path, text.encode())
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise InputError("file", str(path), f"a file that can be written ({error.strerror})") from None
 
 
@@ -240,6 +238,25 @@ def show(
     from dspodfl.showing import show_folder
 
     show_folder(directory, None if at is None else parse(at))
+
+
+@app.command()
+def verify(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, sweeps, experiments, cells, or of such.")
+    ],
+) -> None:
+    """Compare every file with its checksum, and name what is damaged (exit code 2)."""
+    from dspodfl.verify import verify as look
+
+    damaged = False
+    for directory in directories:
+        for found in look(directory):
+            damaged |= bool(found.damage)
+            for line in found.damage:
+                ERR.print(Text(f"error: {line}"), soft_wrap=True)
+            OUT.print(Text(str(found)), soft_wrap=True)
+    raise typer.Exit(2 if damaged else 0)
 
 
 register(app)

@@ -155,13 +155,14 @@ def report(
     ),
 ) -> None:
     """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
+    from dspodfl.files import write
     from dspodfl.report import compose
 
     made = compose(folders)
     content = made.html
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(content, encoding="utf-8")
+        write(out, content.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError("--out", str(out), f"a file that can be written ({error.strerror})") from None
     for reason in made.skipped:
@@ -180,6 +181,7 @@ def _carry_out(
     quick: bool = False,
 ) -> Outcome:
     """Run what is not finished of a grid, and write what it came to."""
+    from dspodfl.folder import claim as usable
     from dspodfl.outcome import Outcome
     from dspodfl.sweep import Sweep, claim
 
@@ -189,6 +191,7 @@ def _carry_out(
         "read": experiment.read.model_dump(),
         "cells": {cell.digest: dict(cell.point) for cell in grid},
     }
+    usable(folder, overwrite=True)
     progress = for_command(quiet)
     run = Sweep(grid, experiment.axes, store, device, progress=progress)
     with progress:

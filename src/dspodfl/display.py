@@ -31,7 +31,7 @@ def how_to_resume(folder: Path) -> str:
 def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> None:
     """Nothing is left to do: say so, and what it came to."""
     if as_json:
-        say(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        say(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         ERR.print(Text(f"the run in {folder} is complete; nothing is left to do"), soft_wrap=True)
         print_result(result)
@@ -108,7 +108,8 @@ def print_unfinished(result: Result, folder: Path) -> None:
     OUT.print(Text(f"unfinished: {stands}; {where}{note}; {how_to_resume(folder)}"), soft_wrap=True)
 
 
-def print_places(folder: Path) -> None:
-    """Where the picture and the tables lie."""
-    OUT.print(Text(f"picture: {folder / 'accuracy_vs_delay.png'}"), soft_wrap=True)
+def print_places(folder: Path, drawn: bool = True) -> None:
+    """Where the picture and the tables are."""
+    if drawn:
+        OUT.print(Text(f"picture: {folder / 'accuracy_vs_delay.png'}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)

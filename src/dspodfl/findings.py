@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from dspodfl.errors import InputError
 from dspodfl.judging import Row
 from dspodfl.recorder import Recorder
 from dspodfl.results import Key, typed
+from dspodfl.rows import Rows
 from dspodfl.scale import Division
 from dspodfl.schedule import Events
 from dspodfl.study import Measurement, Start, Study
@@ -24,7 +25,7 @@ from dspodfl.study import Measurement, Start, Study
 class Harvest:
     """What was measured over a while, by the numbers of the runs."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row] | Rows = field(default_factory=list)
     accuracies: dict[int, Tensor | None] = field(default_factory=dict)
     """Run -> each client's accuracy when it was last looked at, (clients,)."""
     finished: dict[int, Tensor] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Harvest:
 
     def add(self, other: Harvest) -> None:
         """What was measured after it, or elsewhere."""
-        self.rows += other.rows
+        self.rows.extend(other.rows)
         self.accuracies |= other.accuracies
         self.finished |= other.finished
         self.iterations += other.iterations
@@ -49,13 +50,14 @@ class Findings:
     def __init__(self, study: Study, division: Division, start: Checkpoint | None = None, record: bool = False) -> None:
         self._study, self._division, self._start = study, division, start
         self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
-        self.known, self._news = Harvest(), Harvest()
+        self.known, self._news = Harvest(Rows()), Harvest()  # rows that stay are held as compact columns
         self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
         self.last: Measurement | None = None
         self.over = False
         """Whether the wave that advances is over, on all ranks."""
-        self._rows_seen, self._latest = 0, dict[int, Row]()  # run -> its last row
+        self.latest: dict[int, Row] = {}
+        """The last row of each run that has been evaluated, by its number."""
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
         self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
@@ -64,9 +66,10 @@ class Findings:
 
     def _take_up(self, start: Checkpoint, record: bool) -> None:
         """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
-        rows: list[Row] = start.metrics.to_dict("records")  # type: ignore[assignment]
         ran = int(start.about["run_iterations"])
-        self.known = Harvest(rows, dict(start.accuracies), dict(start.finished), ran)
+        self.known = Harvest(Rows.of(start.metrics), dict(start.accuracies), dict(start.finished), ran)
+        last = start.metrics.sort_values("iteration", kind="stable").groupby(["algorithm", "seed"]).tail(1)
+        self._see(last.to_dict("records"))  # type: ignore[arg-type]
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
         if record:
             for wave in start.plan.done:
@@ -74,16 +77,13 @@ class Findings:
             for wave in start.plan.left[:1]:
                 self.recorder.redraw(self._study.runs, wave, start.iteration)
 
-    @property
-    def latest(self) -> dict[int, Row]:
-        """The last row of each run that has been evaluated, by its number."""
+    def _see(self, rows: Iterable[Row]) -> None:
+        """Keep the last row of each run."""
         place = {name: r for r, name in enumerate(self.names)}
-        for row in self.known.rows[self._rows_seen :]:
+        for row in rows:
             r = place[str(row["algorithm"]), int(str(row["seed"]))]
-            if r not in self._latest or int(str(row["iteration"])) >= int(str(self._latest[r]["iteration"])):
-                self._latest[r] = row
-        self._rows_seen = len(self.known.rows)
-        return self._latest
+            if r not in self.latest or int(str(row["iteration"])) >= int(str(self.latest[r]["iteration"])):
+                self.latest[r] = row
 
     @property
     def ended(self) -> dict[int, int]:
@@ -149,7 +149,8 @@ class Findings:
                 self._elsewhere |= news.finished.keys()
                 news.finished = {}
         self.known.add(news)
-        return news.rows
+        self._see(news.rows)
+        return list(news.rows)
 
     @property
     def ran(self) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,18 +15,24 @@ from dspodfl import journal, lock
 from dspodfl.checkpoint import FOLDER, Checkpoint, Store
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import DataError, InputError
-from dspodfl.journal import JOURNAL, Journal
-from dspodfl.judging import Row
-from dspodfl.results import Result, claim, sync
+from dspodfl.files import entry_of, sync, write
+from dspodfl.folder import CLAIMED, MANIFEST, UNFINISHED, Folder, ForeignFileError, Manifest, claim, looks_ours
+from dspodfl.journal import JOURNAL, Found, Journal
+from dspodfl.judging import COLUMNS, Row
+from dspodfl.results import ALWAYS, Result, has_journal, read_parquet
+from dspodfl.rows import Rows
 
+CONFIG = "config.toml"
 _SHORTEST, _LONGEST = 0.1, 0.5
 """Seconds between two places where a run can be stopped, about."""
+_NEW = ".dspodfl-new-"
+"""Folders that are about to get their name begin with this."""
 
 
 class Keeper:
     """Keeps a folder for a run, from the first evaluation to the result.
 
-    ``options`` is what whoever goes on with the run should know of how it was asked for.
+    ``options`` is what the process that resumes the run should know of how it was started.
     """
 
     def __init__(
@@ -31,10 +40,12 @@ class Keeper:
     ) -> None:
         self.folder, self.store, self.options = folder, Store(folder), options or {}
         self._every_iterations, self._every_minutes, self._clock = 0, 0.0, clock
-        self._lock: lock.Lock | None = None
-        self._journal = Journal(folder / JOURNAL)
+        self._files = Folder(folder)
+        self._id = secrets.token_hex(8)
+        self._config = ""
+        self._journal = Journal(folder / JOURNAL, columns=COLUMNS)
         self._made: list[Path] = []
-        self._begun = self._reopened = False
+        self._claimed = self._begun = self._reopened = False
         self._saved, self._since, self._stride = clock(), clock(), 1
         self._place: tuple[int, int] | None = None  # finished waves and iteration of the last checkpoint
 
@@ -50,44 +61,103 @@ class Keeper:
 
     # --- the folder -------------------------------------------------------------------------------------------
 
-    def create(self, *, overwrite: bool) -> None:
-        """Take a folder for a new run: one that does not exist yet, unless it may be overwritten."""
-        claim(self.folder, overwrite=overwrite)
+    def create(self, *, overwrite: bool, config: str = "") -> None:
+        """Take a folder for a new run: one that does not exist yet, unless it may be overwritten.
+
+        A new folder appears with its configuration in it: whenever the process is killed, the run can be resumed. What
+        an existing one holds of another run stays there until something was measured.
+
+        Args:
+            overwrite: whether the folder may exist.
+            config: the resolved configuration, as TOML.
+        """
+        claim_run(self.folder, self.options, overwrite=overwrite)
+        self._config = config
         missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         try:
-            self.folder.mkdir(parents=True, exist_ok=overwrite)
-            self._made = missing
-            self._take("out")
+            if missing:
+                self.folder.parent.mkdir(parents=True, exist_ok=True)
+                self._made = missing
+                self._create()
+            else:
+                self._take("out")
+                self._files.clean()
+                if self._files.manifest() is None and not self._files.known():
+                    self._claim()
         except FileExistsError:
             raise InputError("out", str(self.folder), "a folder that does not exist yet (or use --overwrite)") from None
         except OSError as error:
             raise InputError("out", str(self.folder), f"a folder that can be written ({error})") from None
 
-    def reopen(self) -> None:
-        """Take the folder of a run that is to be gone on with."""
-        if not self.folder.is_dir():
-            raise InputError("--resume", str(self.folder), "the folder of a run")
+    def _create(self) -> None:
+        """Make the folder under another name, put the configuration into it, and give it its name."""
+        parent = self.folder.parent
+        _sweep(parent)
+        new = parent / f"{_NEW}{secrets.token_hex(4)}"
+        new.mkdir()
+        files, self._files = self._files, Folder(new)
         try:
+            self._files.take()
+            self._claim()
+            if self.folder.exists():
+                raise FileExistsError(str(self.folder))
+            os.rename(new, self.folder)
+            sync(parent)
+        except BaseException:
+            _discard(self._files)
+            self._files = files
+            raise
+        self._files.moved(self.folder)
+
+    def _claim(self) -> None:
+        """Write the configuration, and that the folder is a run's."""
+        with self._files.change(state=CLAIMED, id=self._id, about=self._about()) as change:
+            change.write(CONFIG, self._config.encode())
+        self._claimed = True
+
+    def _about(self) -> dict[str, Any]:
+        return {"config": self._config, "options": dict(self.options)}
+
+    def reopen(self) -> None:
+        """Take the folder of a run that is to be resumed; nothing in it is changed yet."""
+        try:
+            if not self.folder.is_dir():
+                raise InputError("--resume", str(self.folder), "the folder of a run")
             self._take("--resume")
             self._reopened = True
         except OSError as error:
             raise InputError("--resume", str(self.folder), f"a folder that can be written ({error})") from None
 
-    def _take(self, field: str) -> None:
-        held = lock.Lock(self.folder)
+    def recover(self) -> None:
+        """Finish what a process that was killed had begun in a folder that is resumed: its configuration, cleaning."""
         try:
-            held.take()
+            manifest = self._files.manifest()
+            if manifest is not None and self._stale_config(manifest):
+                write(self.folder / CONFIG, str(manifest.about["config"]).encode())
+            self._files.clean()
+        except OSError as error:
+            raise InputError("--resume", str(self.folder), f"a folder that can be written ({error})") from None
+
+    def _stale_config(self, manifest: Manifest) -> bool:
+        """Whether the configuration is that of the run which this one has replaced."""
+        path, old = self.folder / CONFIG, manifest.replaced.get(CONFIG)
+        return old is not None and path.is_file() and entry_of(path) == old != manifest.writing.get(CONFIG)
+
+    def _take(self, field: str) -> None:
+        try:
+            self._files.take()
         except lock.Held as error:
             who = f" (process {error.args[0]} is)" if error.args[0] else ""
             raise InputError(field, str(self.folder), f"a folder that no other run is writing to{who}") from None
-        self._lock = held
 
     def release(self) -> None:
-        """Let go of the folder; one that was made for nothing is removed."""
+        """Release the folder; one that was made for nothing is removed."""
         self._journal.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self._claimed and not self._begun:
+            with suppress(OSError, DataError):
+                self._files.remove(self._files.known())
+                (self.folder / MANIFEST).unlink(missing_ok=True)
+        self._files.release()
         for path in () if self._begun else self._made:
             try:
                 path.rmdir()
@@ -104,23 +174,58 @@ class Keeper:
             ahead = min(ahead, iteration - iteration % self._every_iterations + self._every_iterations)
         return ahead
 
-    def begin(self, result: Result, header: Mapping[str, Any], rows: Sequence[Row], **beside: Any) -> None:
-        """The first rows of a run, or those it is taken up again with: from now on the folder is its own.
+    def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[Row], **extra: Any) -> None:
+        """Write the first rows of a run, or those it is resumed with: from now on the folder is its own.
 
         What the journal of a run that died has beyond its checkpoint stays there until it is measured again.
         """
-        path = self.folder / JOURNAL
         try:
-            self._journal.begin(header, [*(_rows(path) if self._reopened else []), *rows], **beside)
-            result.save_setting(self.folder)
-            if not self._reopened:  # what another run left
-                for name in ("summary.json", "metrics.parquet"):
-                    (self.folder / name).unlink(missing_ok=True)
-                shutil.rmtree(self.folder / FOLDER, ignore_errors=True)
+            if self._reopened:
+                self._continue(header, rows, extra)
+            self._config = result.config_toml
+            with self._files.change(
+                state=UNFINISHED, id=self._id, about=self._about(), only=not self._reopened
+            ) as change:
+                result.save_setting(change)
+            if not self._reopened:
+                self._journal.begin({**header, "id": self._id}, rows, **extra)
             sync(self.folder)
         except OSError as error:
             self._fail("the first rows", error)
         self._begun = True
+
+    def _continue(self, header: Mapping[str, Any], rows: Iterable[Row], extra: Mapping[str, Any]) -> None:
+        """Append to the journal of the run, if it is sound; else write one with all that is known."""
+        manifest = self._files.manifest()
+        self._id = manifest.id if manifest else ""
+        header = {**header, "id": self._id}
+        found = self._found(manifest)
+        if found is None or found.damage or found.header is None or tuple(found.header.get("columns", ())) != COLUMNS:
+            before: Iterable[Row] = found.rows if found else self._result_rows()
+            self._journal.begin(header, chain(before, rows), **extra)
+        else:
+            known = len(found.rows)
+            self._journal.resume(header, found)
+            found.rows.extend(rows)
+            if len(found.rows.latest()) > known:  # a power cut has taken rows that the checkpoint has
+                self._journal.append(list(rows), **extra)
+
+    def _found(self, manifest: Manifest | None) -> Found | None:
+        """What the journal says, if it is that of this run."""
+        path = self.folder / JOURNAL
+        if not (has_journal(self.folder, manifest) if manifest else looks_ours(path, JOURNAL)):
+            return None
+        try:
+            return journal.read(path, Rows(), COLUMNS)
+        except (OSError, ValueError, KeyError, TypeError):  # nothing whole is in it
+            return None
+
+    def _result_rows(self) -> Rows:
+        """What was measured before the run was interrupted."""
+        with suppress(DataError, OSError, ValueError, KeyError):
+            if self._files.holds("metrics.parquet"):
+                return Rows.of(read_parquet(self._files.read("metrics.parquet")))
+        return Rows()
 
     @property
     def begun(self) -> bool:
@@ -152,6 +257,7 @@ class Keeper:
         place = len(made.plan.done), made.iteration
         if (team or Alone()).share(place == self._place):
             return
+        self.store.files = self._files
         try:
             self.store.save(made, team)
         except OSError as error:
@@ -164,15 +270,48 @@ class Keeper:
 
     def finish(self, result: Result, *, models: bool) -> None:
         """Write the result; of one that is complete no checkpoint is needed any more."""
-        result.save(self.folder, overwrite=True, models=models)
-        self._journal.close()
-        (self.folder / JOURNAL).unlink(missing_ok=True)
-        if result.summary["study"]["complete"]:
-            self.store.tidy(keep=0)
+        self._config = result.config_toml
+        try:
+            result.write(self._files, self._id, models=models, about=self._about())
+            self._journal.close()
+            self._files.remove_journal(self._files.manifest())
+            if result.summary["study"]["complete"]:
+                self._files.clean()
+        except OSError as error:
+            raise DataError(f"{self.folder}: the result could not be written ({error})") from error
 
 
-def _rows(path: Path) -> list[Row]:
-    try:
-        return journal.read(path).rows
-    except (FileNotFoundError, ValueError, KeyError):  # there is none, or nothing whole is in it
-        return []
+def claim_run(folder: Path, options: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Refuse a folder that a run cannot or must not be written to, before anything is computed.
+
+    Args:
+        folder: where the run is to be written.
+        options: what else than the usual files is written: ``record`` (events.npz), ``models``.
+        overwrite: whether it may exist.
+    """
+    more = ["events.npz"] if options.get("record") else []
+    claim(folder, overwrite=overwrite, names=[*ALWAYS, JOURNAL, *more])
+    for name in (FOLDER, *(["models"] if options.get("models") else [])):
+        path = folder / name
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+            raise ForeignFileError(path)
+
+
+def _sweep(parent: Path) -> None:
+    """Delete the folders next to a new one that never got their name, because their process was killed."""
+    for path in parent.glob(f"{_NEW}*"):
+        files = Folder(path)
+        with suppress(OSError, lock.Held):
+            files.take()
+            _discard(files)
+
+
+def _discard(files: Folder) -> None:
+    """Delete a folder that never got its name."""
+    with suppress(OSError, DataError):
+        files.clean()
+        for name in (CONFIG, MANIFEST):
+            (files.path / name).unlink(missing_ok=True)
+    files.release()
+    with suppress(OSError):
+        files.path.rmdir()

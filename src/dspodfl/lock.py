@@ -13,7 +13,9 @@ except ImportError:  # there is no flock on Windows
 else:
     _LOCKS = True
 
-LOCK = ".lock"
+LOCK = ".dspodfl-lock"
+OLD_LOCK = ".lock"
+"""Of version 0.1: a process of it that writes to a folder is respected."""
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 """What file systems without locks say; nothing is locked there."""
 
@@ -31,6 +33,9 @@ class Lock:
 
     def take(self) -> None:
         """Take it, or raise `Held`."""
+        old = _holder(self._path.with_name(OLD_LOCK))
+        if old is not None:
+            raise Held(old)
         while True:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -50,6 +55,10 @@ class Lock:
         os.write(handle, str(os.getpid()).encode())
         self._handle = handle
 
+    def moved(self, folder: Path) -> None:
+        """The folder has another name now."""
+        self._path = folder / LOCK
+
     def release(self) -> None:
         """Let go of it, and leave no file."""
         if self._handle is not None:
@@ -59,9 +68,23 @@ class Lock:
 
 
 def holder(folder: Path) -> str | None:
-    """The number of the process that writes to a folder now; none where nobody does."""
+    """The number of the process that writes to a folder now; none where no process does."""
+    found = _holder(folder / LOCK)
+    return found if found is not None else _holder(folder / OLD_LOCK)
+
+
+def is_dead(path: Path) -> bool:
+    """Whether a file is a lock that a process has left which has ended; one of 0.1 has nothing but its number."""
+    if path.name not in (LOCK, OLD_LOCK) or path.is_symlink() or not path.is_file() or _holder(path) is not None:
+        return False
+    return path.name == LOCK or path.read_bytes()[:30].isdigit()
+
+
+def _holder(path: Path) -> str | None:
+    if path.is_symlink() or not path.is_file():
+        return None
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     try:

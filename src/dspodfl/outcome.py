@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +19,19 @@ from dspodfl.costs import from_config
 from dspodfl.errors import DataError
 from dspodfl.evidence import Evidence
 from dspodfl.experiment import Experiment, named
+from dspodfl.folder import COMPLETE, Folder
 from dspodfl.grid import Cell
-from dspodfl.results import parquet, write
+from dspodfl.results import parquet, read_parquet
+from dspodfl.shapes import check_outcome
 from dspodfl.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULT = "result.json"
+FORMAT = 1
+"""Of result.json."""
+KINDS = ("curves", "sweep", "accuracy_table", "delay_table")
 _T = TypeVar("_T")
 
 
@@ -99,7 +105,7 @@ class Outcome:
         return plots.sweep(self.reading, self.axes, title, budget)
 
     def save(self, folder: Path) -> Path:
-        """Write everything; each file aside first, then renamed."""
+        """Write everything; every file to a temporary one first, then renamed."""
         from dspodfl.plots import picture
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,6 +114,7 @@ class Outcome:
             "name": self.name,
             "title": self.title,
             "kind": self.kind,
+            "format": FORMAT,
             "axes": self.axes,
             "paper": self.paper,
             "says": self.says,
@@ -117,11 +124,13 @@ class Outcome:
             "about": self.about,
             "config": self.config,
         }
-        write(folder / "metrics.parquet", parquet(self.metrics))
-        write(folder / "table.csv", self.reading.to_csv(index=False, float_format="%.10g").encode())
-        write(folder / "figure.png", picture(figure, "png"))
-        write(folder / "figure.svg", picture(figure, "svg"))
-        write(folder / RESULT, (json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n").encode())
+        with Folder(folder, "experiment").change(state=COMPLETE) as change:
+            change.write("metrics.parquet", parquet(self.metrics))
+            change.write("table.csv", self.reading.to_csv(index=False, float_format="%.10g").encode())
+            change.write("figure.png", picture(figure, "png"))
+            change.write("figure.svg", picture(figure, "svg"))
+            text = json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n"
+            change.write(RESULT, text.encode(errors="backslashreplace"))
         return folder
 
     @staticmethod
@@ -129,23 +138,44 @@ class Outcome:
         """From the folder that it was written to."""
         if not (folder / RESULT).is_file():
             raise DataError(f"{folder}: not the folder of a sweep or a reproduction (it has no {RESULT})")
-        metrics = _loaded(folder, "metrics.parquet", pd.read_parquet)
-        reading = _loaded(folder, "table.csv", _csv)
+        files = Folder(folder, "experiment")
+        metrics = _loaded(files, "metrics.parquet", read_parquet)
+        reading = _loaded(files, "table.csv", _csv)
 
-        def whole(path: Path) -> Outcome:
-            record = json.loads(path.read_text(encoding="utf-8"))
+        def whole(content: bytes) -> Outcome:
+            record = json.loads(content)
+            kind, later = record["kind"] if isinstance(record, dict) else None, record.pop("format", FORMAT)
+            if kind not in KINDS or not isinstance(later, int) or later > FORMAT:
+                raise ValueError(f"it is of kind {kind!r}, format {later!r}, not of a sweep or a reproduction")
+            check_outcome(record, RESULT)
             record.pop("verdict")
             verdicts = [Verdict(**v) for v in record.pop("verdicts")]
             return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)
 
-        return _loaded(folder, RESULT, whole)
+        return _loaded(files, RESULT, whole)
 
 
-def _loaded(folder: Path, name: str, load: Callable[[Path], _T]) -> _T:
+def is_outcome(folder: Path) -> bool:
+    """Whether a folder holds a finished sweep or reproduction; what its files are worth is not asked."""
     try:
-        return load(folder / name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{folder}: {name} is missing or damaged ({type(error).__name__}: {error})") from error
+        manifest = Folder(folder, "experiment").manifest()
+        if manifest is not None:
+            return manifest.kind == "experiment" and RESULT in manifest.names
+        if not (folder / RESULT).is_file():
+            return False
+        record = json.loads((folder / RESULT).read_bytes())
+    except (DataError, OSError, ValueError):
+        return True
+    return not isinstance(record, dict) or not ({"guaranteed", "constants"} <= record.keys() or "rows" in record)
+
+
+def _loaded(files: Folder, name: str, load: Callable[[bytes], _T]) -> _T:
+    try:
+        return load(files.read(name))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
+        told = str(error).removeprefix(f"{files.path}: ")
+        why = told if isinstance(error, DataError) else f"{type(error).__name__}: {told}"
+        raise DataError(f"{files.path}: {name} is missing or damaged ({why})") from error
 
 
 def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:
@@ -161,9 +191,9 @@ def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any
     return found
 
 
-def _csv(path: Path) -> pd.DataFrame:
+def _csv(content: bytes) -> pd.DataFrame:
     """A name may be None or NA; nothing at all is what is missing."""
-    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+    return pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=[""])
 
 
 def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = ()) -> pd.DataFrame:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-import os
-import tempfile
 import tomllib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,13 @@ from torch import Tensor
 from dspodfl import journal
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError, InputError
+from dspodfl.files import safetensors_about
+from dspodfl.folder import COMPLETE, INTERRUPTED, MANIFEST, UNFINISHED, Change, Folder, Loose, Manifest, claim
 from dspodfl.journal import JOURNAL
 from dspodfl.judging import COLUMNS, Row
+from dspodfl.rows import INTEGERS, Rows
 from dspodfl.schedule import Events, Replay
+from dspodfl.shapes import check_summary
 from dspodfl.summary import summarize
 
 if TYPE_CHECKING:
@@ -41,12 +44,20 @@ FILES = (
     "accuracy_vs_delay.svg",
     "network.png",
     "events.npz",
+    MANIFEST,
 )
 """What a result's folder may hold, besides ``models/``."""
+ALWAYS = tuple(name for name in FILES if name not in ("events.npz", MANIFEST))
+"""What every result writes."""
+PICTURES = ("accuracy_vs_delay.png", "accuracy_vs_delay.svg", "network.png")
+FORMAT = 1
+"""Of summary.json."""
 
-_INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
 _MODELS = "*-seed*.safetensors"
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, safetensors.SafetensorError)
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error),
+    safetensors.SafetensorError,
+)
 
 Key = tuple[str, int]
 """An algorithm and a seed: one run."""
@@ -69,6 +80,8 @@ class Result:
     events: dict[Key, tuple[Events, np.ndarray]] = field(default_factory=dict, repr=False)
     times: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False)
     """What the time went into until now, for the summary: writing takes time as well."""
+    notes: list[str] = field(default_factory=list, repr=False)
+    """What was found wrong when it was read, and did not keep it from being read: damaged lines of a journal."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -123,98 +136,105 @@ class Result:
     def save(self, folder: str | Path, *, overwrite: bool = False, models: bool = True) -> Path:
         """Write everything to a folder; an existing one is refused unless ``overwrite``.
 
-        Each file is written aside and renamed, so a folder never holds half a file. What a former result left there
-        is replaced; files that are not a result's are left alone.
+        Every file is written to a temporary one and renamed, so that a folder never holds half a file. What a former
+        run has left there is replaced; files of others are left alone, and where one has a name that is written,
+        that is an error.
         """
         folder = Path(folder)
-        claim(folder, overwrite=overwrite)
+        claim(folder, overwrite=overwrite, names=self._names(models))
         try:
-            self._save(folder, models)
+            folder.mkdir(parents=True, exist_ok=True)
+            id_ = hashlib.sha256(f"{self.config_toml}{json.dumps(self.summary)}".encode()).hexdigest()[:16]
+            self.write(Folder(folder), id_, models=models)
         except OSError as error:
             raise DataError(f"{folder}: the result could not be written ({error})") from error
         return folder
 
-    def _save(self, folder: Path, models: bool) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        written = {"config.toml", "metrics.parquet", "clients.parquet", "setting.npz", "summary.json"}
-        self.save_setting(folder)
-        write(folder / "metrics.parquet", parquet(self.metrics))
+    def record(self) -> dict[str, Any]:
+        """The summary as it is written: with what it is, and in which format."""
+        return {"kind": "run", "format": FORMAT, **self.summary}
+
+    def _names(self, models: bool) -> list[str]:
+        """The files that are written."""
+        own = [_model_file(*key) for key in self.stacked] if models else []
+        return [*ALWAYS, *(["events.npz"] if self.events else []), *own]
+
+    def write(self, folder: Folder, id: str, *, models: bool, about: Mapping[str, Any] | None = None) -> None:
+        """Let the files of this result take the place of what the folder has of a run."""
+        state = COMPLETE if self.summary["study"].get("complete", True) else INTERRUPTED
+        with folder.change(state=state, id=id, about=about, only=True) as change:
+            self._save(change, models)
+
+    def _save(self, change: Change, models: bool) -> None:
+        self.save_setting(change)
+        change.write("metrics.parquet", parquet(self.metrics))
         if self.events:
-            write(folder / "events.npz", _npz(_packed(self.events)))
-            written.add("events.npz")
-        written |= self.draw(folder)
-        for name in set(FILES) - written:
-            (folder / name).unlink(missing_ok=True)
-        self._save_models(folder / "models", models)
+            change.write("events.npz", _npz(_packed(self.events)))
+        self.draw(change)
+        for (algorithm, seed), tensors in self.stacked.items() if models else ():
+            about = {"algorithm": algorithm, "seed": seed, "layout": "each tensor is (clients, *shape)"}
+            plain = {key: value.contiguous() for key, value in tensors.items()}
+            content = safetensors.torch.save(plain, metadata={"run": json.dumps(about)})
+            change.write(_model_file(algorithm, seed), content)
         if self.times is not None:
             self.summary["study"].update(self.times())
-        write(folder / "summary.json", (json.dumps(self.summary, indent=2, ensure_ascii=False) + "\n").encode())
+        change.write("summary.json", (json.dumps(self.record(), indent=2, ensure_ascii=False) + "\n").encode())
 
-    def save_setting(self, folder: Path) -> None:
+    def save_setting(self, change: Change) -> None:
         """Write what is known before anything is measured: the configuration, the clients, graphs and rates."""
-        write(folder / "config.toml", self.config_toml.encode())
-        write(folder / "clients.parquet", parquet(self.clients))
+        change.write("config.toml", self.config_toml.encode())
+        change.write("clients.parquet", parquet(self.clients))
         flat = {f"{seed}/{key}": value for seed, arrays in self.settings.items() for key, value in arrays.items()}
-        write(folder / "setting.npz", _npz(flat))
+        change.write("setting.npz", _npz(flat))
 
-    def draw(self, folder: Path) -> set[str]:
+    def draw(self, folder: Path | Change | Loose) -> set[str]:
         """Write the pictures; gives their names."""
         from dspodfl.plots import picture
 
+        if isinstance(folder, Path):
+            with Folder(folder).change() as change:
+                return self.draw(change)
         curves, network = self.plot(), self.plot_network()
-        pictures = {
-            "accuracy_vs_delay.png": picture(curves, "png"),
-            "accuracy_vs_delay.svg": picture(curves, "svg"),
-            "network.png": picture(network, "png"),
-        }
-        for name, content in pictures.items():
-            write(folder / name, content)
-        return set(pictures)
-
-    def _save_models(self, folder: Path, wanted: bool) -> None:
-        for old in folder.glob(_MODELS):
-            old.unlink()
-        if not wanted or not self.stacked:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-            return
-        folder.mkdir(exist_ok=True)
-        for (algorithm, seed), tensors in self.stacked.items():
-            name = f"{quote(algorithm, safe=' ')}-seed{seed}.safetensors"  # no sign of a name leads out of the folder
-            about = {"algorithm": algorithm, "seed": seed, "layout": "each tensor is (clients, *shape)"}
-            plain = {key: value.contiguous() for key, value in tensors.items()}
-            write(folder / name, safetensors.torch.save(plain, metadata={"run": json.dumps(about)}))
+        folder.write("accuracy_vs_delay.png", picture(curves, "png"))
+        folder.write("accuracy_vs_delay.svg", picture(curves, "svg"))
+        folder.write("network.png", picture(network, "png"))
+        return set(PICTURES)
 
     @staticmethod
     def load(folder: str | Path) -> Result:
-        """A result from its folder; the models only if they were saved.
+        """Read a result from its folder, every file compared with its checksum; the models only if they were saved.
 
-        A run that is on its way, or died on it, is read from its journal, as far as that goes.
+        A run that is not finished is read from its journal, as far as that goes; ``notes`` says what is damaged in it.
+
+        Raises:
+            DataError: it is not the folder of a run, nothing was measured yet, or a file (it is named) is damaged.
         """
         folder = Path(folder)
-        on_its_way = (folder / JOURNAL).is_file()
-        if not on_its_way and not (folder / "summary.json").is_file():
-            raise DataError(f"{folder}: not the folder of a run (no summary.json in it)")
+        files = Folder(folder)
+        manifest = files.manifest()
+        on_its_way = _on_its_way(folder, manifest)
         try:
             settings: dict[int, dict[str, np.ndarray]] = {}
-            with (folder / "setting.npz").open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            with np.load(io.BytesIO(files.read("setting.npz")), allow_pickle=False) as archive:
                 for name in archive.files:
                     seed, _, key = name.partition("/")
                     settings.setdefault(int(seed), {})[key] = archive[name]
-            config_toml = (folder / "config.toml").read_text(encoding="utf-8")
+            config_toml = files.read("config.toml").decode()
+            notes: list[str] = []
             if on_its_way:
-                metrics, summary = _journalled(folder / JOURNAL, tomllib.loads(config_toml))
+                metrics, summary, notes = _journalled(folder / JOURNAL, tomllib.loads(config_toml))
             else:
-                metrics = pd.read_parquet(folder / "metrics.parquet")
-                summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+                metrics = read_parquet(files.read("metrics.parquet"))
+                summary = read_summary(files)
             result = Result(
                 metrics,
-                pd.read_parquet(folder / "clients.parquet"),
+                read_parquet(files.read("clients.parquet")),
                 settings,
                 summary,
                 config_toml,
-                dict(_load_models(folder / "models")),
-                dict(_load_events(folder / "events.npz")),
+                dict(_load_models(files, manifest)),
+                dict(_load_events(files)),
+                notes=notes,
             )
             result._check()
         except _UNREADABLE as error:
@@ -226,29 +246,91 @@ class Result:
         lost = [name for name in COLUMNS if name not in self.metrics]
         if lost:
             raise ValueError(f"metrics.parquet has no column {lost[0]}")
-        if not isinstance(self.summary, dict) or not {"study", "algorithms"} <= self.summary.keys():
-            raise ValueError("summary.json has no study or no algorithms")
-        if {"data", "model", "clients", "seeds"} - self.config.keys():
+        wrong = [name for name in COLUMNS[1:] if self.metrics[name].dtype.kind not in "iufb"]
+        if wrong:
+            raise ValueError(f"metrics.parquet: {wrong[0]} has no numbers")
+        if not self.settings or any({"edges", "d", "b"} - arrays.keys() for arrays in self.settings.values()):
+            raise ValueError("setting.npz lacks the graph or the rates of a seed")
+        config = self.config
+        if {"data", "model", "clients", "seeds"} - config.keys():
             raise ValueError("config.toml lacks a table")
+        tables = all(isinstance(config[name], dict) for name in ("data", "model", "clients"))
+        if not tables or not {"name"} <= config["data"].keys() or not {"count"} <= config["clients"].keys():
+            raise ValueError("config.toml is not a resolved configuration")
 
 
-def ordered(rows: Sequence[Row], algorithms: Sequence[str]) -> pd.DataFrame:
+def _on_its_way(folder: Path, manifest: Manifest | None) -> bool:
+    """Whether a folder has to be read from its journal; one that holds no run is an error."""
+    if manifest is None:
+        begun = (folder / JOURNAL).is_file()
+        if not begun and not (folder / "summary.json").is_file():
+            raise DataError(f"{folder}: not the folder of a run (no summary.json in it)")
+        return begun
+    if manifest.kind != "run":
+        raise DataError(f"{folder}: not the folder of a run, but of kind {manifest.kind!r} (no summary.json in it)")
+    if manifest.state == COMPLETE:  # a journal is what a process left that ended before it could delete it
+        return False
+    if has_journal(folder, manifest):
+        return True
+    if "summary.json" not in manifest.files:
+        raise DataError(f"{folder}: nothing was measured yet; resume it with: dspodfl run --resume {folder}")
+    return False
+
+
+def has_journal(folder: Path, manifest: Manifest) -> bool:
+    """Whether the journal in a folder is that of its run; where its first line is damaged, it may be."""
+    found = journal.header(folder / JOURNAL)
+    if found is None:
+        return manifest.state == UNFINISHED and (folder / JOURNAL).is_file()
+    return bool(found.get("id", "") == manifest.id)
+
+
+def read_summary(files: Folder) -> dict[str, Any]:
+    """Read summary.json, and check the types of what it says.
+
+    Raises:
+        DataError: names the field.
+    """
+    content = json.loads(files.read("summary.json"))
+    if isinstance(content, dict):
+        kind, later = content.pop("kind", "run"), content.pop("format", FORMAT)
+        if kind != "run" or not isinstance(later, int) or later > FORMAT:
+            raise DataError(f"{files.path}: summary.json is of kind {kind!r}, format {later!r}; here 'run', {FORMAT}")
+    check_summary(content, f"{files.path}: summary.json")
+    return dict(content)
+
+
+def read_parquet(content: bytes) -> pd.DataFrame:
+    """Read a table, and verify the checksums of its pages."""
+    return pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
+
+
+def ordered(rows: Iterable[Row], algorithms: Sequence[str]) -> pd.DataFrame:
     """Rows as the table of metrics.parquet, by algorithm, seed and iteration."""
     place = {name: number for number, name in enumerate(algorithms)}
+    if isinstance(rows, Rows):
+        table = rows.to_frame()
+        places = table["algorithm"].map(place).to_numpy()
+        order = np.lexsort((table["iteration"].to_numpy(), table["seed"].to_numpy(), places))
+        return table.iloc[order].reset_index(drop=True)
     return typed(sorted(rows, key=lambda row: (place[str(row["algorithm"])], row["seed"], row["iteration"])))
 
 
-def typed(rows: Sequence[Row]) -> pd.DataFrame:
+def typed(rows: Iterable[Row]) -> pd.DataFrame:
     """Rows as the table of metrics.parquet."""
+    if isinstance(rows, Rows):
+        return rows.to_frame()
     metrics = pd.DataFrame(list(rows), columns=list(COLUMNS))
     for name in COLUMNS[3:]:
-        kind: Any = "int64" if name in _INTEGERS else "float64" if name != "diverged" else bool
+        kind: Any = "int64" if name in INTEGERS else "float64" if name != "diverged" else bool
         metrics[name] = metrics[name].astype(kind)
     return metrics
 
 
-def progress(rows: Sequence[Row], runs: Sequence[Key]) -> int:
+def progress(rows: Iterable[Row], runs: Sequence[Key]) -> int:
     """The iteration that every run has been measured at, or is past."""
+    if isinstance(rows, Rows):
+        return min(rows.last.get((name, seed), 0) for name, seed in runs)
     last = dict.fromkeys(runs, 0)
     for row in rows:
         name = str(row["algorithm"]), int(str(row["seed"]))
@@ -256,9 +338,11 @@ def progress(rows: Sequence[Row], runs: Sequence[Key]) -> int:
     return min(last.values())
 
 
-def _journalled(path: Path, config: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Metrics and summary of a run that is on its way."""
-    found = journal.read(path)
+def _journalled(path: Path, config: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
+    """Metrics and summary of a run that is not finished, and what is damaged in its journal."""
+    found = journal.read(path, Rows(), COLUMNS)
+    if found.header is None:
+        raise ValueError(f"{'; '.join(map(str, found.damage))}: the run can be resumed, and measures it again")
     metrics = ordered(found.rows, config["algorithms"])
     if metrics.empty:
         raise ValueError(f"{path.name} has no rows yet")
@@ -268,56 +352,17 @@ def _journalled(path: Path, config: dict[str, Any]) -> tuple[pd.DataFrame, dict[
     speed = study["run_iterations"] / max(study["wall_seconds"], 1e-9)
     study = {key: value for key, value in study.items() if key != "run_iterations"}
     targets, at_delay = config["eval"]["targets"], sorted(set(config["eval"]["at_delay"]))
-    return metrics, {
+    summary = {
         "study": study | {"run_iterations_per_second": speed},
-        "algorithms": summarize(metrics, targets, at_delay),
+        "algorithms": summarize(metrics, targets, at_delay, from_config(config)),
     }
-
-
-def claim(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot or must not be written, before anything is computed."""
-    try:
-        if folder.is_dir() and not overwrite:
-            raise InputError("out", str(folder), "a folder that does not exist yet (or use --overwrite)")
-        if folder.exists() and not folder.is_dir():
-            raise InputError("out", str(folder), "a folder; there is a file of that name")
-        where = folder
-        while not where.exists():
-            where = where.parent
-        with tempfile.TemporaryFile(dir=where):
-            pass
-    except OSError as error:
-        raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file aside, force it onto the device and rename it, so that there is never half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def sync(folder: Path) -> None:
-    """Force the names in a folder onto the device: what was renamed there stays so."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    return metrics, summary, [f"{path.parent}: {damage}" for damage in found.damage]
 
 
 def parquet(table: pd.DataFrame) -> bytes:
-    """A table as a parquet file."""
+    """A table as a parquet file, whose pages have checksums."""
     buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
+    table.to_parquet(buffer, index=False, write_page_checksum=True)
     return buffer.getvalue()
 
 
@@ -340,8 +385,10 @@ def _packed(events: Mapping[Key, tuple[Events, np.ndarray]]) -> dict[str, np.nda
 
 def replay(path: str | Path, algorithm: str, seed: int) -> Replay:
     """The events of one run from the ``events.npz`` that ``--record-events`` writes."""
+    path = Path(path)
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        content = Folder(path.parent).read(path.name)
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             key = f"{algorithm}/{seed}"
             if f"{key}/v" not in archive:
                 runs = sorted({name.rsplit("/", 1)[0] for name in archive.files})
@@ -362,11 +409,11 @@ def _unpacked(archive: Mapping[str, np.ndarray], key: str) -> tuple[Events, np.n
     return Events(v, v_hat), archive[f"{key}/edges"]
 
 
-def _load_events(path: Path) -> list[tuple[Key, tuple[Events, np.ndarray]]]:
-    if not path.is_file():
+def _load_events(files: Folder) -> list[tuple[Key, tuple[Events, np.ndarray]]]:
+    if not files.holds("events.npz"):
         return []
     out = []
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+    with np.load(io.BytesIO(files.read("events.npz")), allow_pickle=False) as archive:
         for name in archive.files:
             key, _, part = name.rpartition("/")
             if part == "shape":
@@ -375,11 +422,23 @@ def _load_events(path: Path) -> list[tuple[Key, tuple[Events, np.ndarray]]]:
     return out
 
 
-def _load_models(folder: Path) -> list[tuple[Key, dict[str, Tensor]]]:
+def _load_models(files: Folder, manifest: Manifest | None) -> list[tuple[Key, dict[str, Tensor]]]:
+    """The models that the manifest names; without one, those that look so."""
+    if manifest is None:
+        names = [f"models/{path.name}" for path in sorted((files.path / "models").glob(_MODELS))]
+    else:
+        names = sorted(name for name in manifest.names if name.startswith("models/"))
     out = []
-    for path in sorted(folder.glob(_MODELS)):
-        with safetensors.safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["run"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        out.append(((about["algorithm"], about["seed"]), tensors))
+    for name in names:
+        content = files.read(name)
+        about = safetensors_about(files.path / name)
+        out.append(((about["algorithm"], about["seed"]), safetensors.torch.load(content)))
     return out
+
+
+def _model_file(algorithm: str, seed: int) -> str:
+    """The file of a run's models: no name of an algorithm leads out of the folder, or is too long for it."""
+    name = quote(algorithm, safe=" ")
+    if len(name) > 150:
+        name = f"{name[:100]}-{hashlib.sha256(algorithm.encode()).hexdigest()[:16]}"
+    return f"models/{name}-seed{seed}.safetensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from rich.text import Text
 from dspodfl import user_code
 from dspodfl.display import ERR, how_to_resume, print_complete, print_places, print_result
 from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError
+from dspodfl.files import is_folder
 from dspodfl.progress import Progress, for_command
 from dspodfl.terminal import say
 from dspodfl.timing import spent
@@ -70,7 +71,7 @@ def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
     """Launch the same command on several processes of this machine, once it is known that it can be run."""
     from dspodfl import distributed
     from dspodfl.config import load
-    from dspodfl.results import claim
+    from dspodfl.keeper import claim_run
     from dspodfl.resume import begun
 
     if distributed.launched():
@@ -84,7 +85,7 @@ def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
         importable(asked.config)
         asked = replace(asked, out=asked.out or default_folder(asked.config, load(asked.config, **asked.how)))
         assert asked.out is not None
-        claim(asked.out, overwrite=asked.overwrite)
+        claim_run(asked.out, {"models": asked.models, "record": asked.record}, overwrite=asked.overwrite)
     try:
         return distributed.launch(ranks, asked.words(), max_restarts=max_restarts)
     except LostRankError as error:
@@ -118,7 +119,7 @@ def carry_out(asked: Asked) -> None:
                 progress.stage("setting up")
                 session = _set_up(asked, ends, interrupt, first, progress)
         except Interrupted as error:
-            raise _interrupted(error, f"before anything was measured; {_untouched(asked)}") from None
+            raise _interrupted(error, f"before anything was measured{_as_it_was(asked)}") from None
         if session is None:
             return
         result, too_large = _go(session, interrupt)
@@ -126,7 +127,7 @@ def carry_out(asked: Asked) -> None:
     if not first:
         raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
     if asked.json:
-        say(json.dumps({"out": str(folder), **result.summary}, ensure_ascii=False))
+        say(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         print_result(result)
         print_places(folder)
@@ -143,7 +144,6 @@ def carry_out(asked: Asked) -> None:
 def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress) -> _Session | None:
     """Everything before the first iteration; None where nothing is left to do."""
     from dspodfl import distributed
-    from dspodfl.results import Result
     from dspodfl.resume import begun, complete
     from dspodfl.scale import agreed
     from dspodfl.simulation import Simulation
@@ -153,13 +153,16 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
         # What stands there is what this very run left when one of its processes died.
         again = begun(asked.out)
         asked = replace(asked, resume=asked.out, out=None, overwrite=False) if again else replace(asked, overwrite=True)
-    if asked.resume is not None and complete(asked.resume):
+    if asked.resume is not None and is_folder(asked.resume) and complete(asked.resume):
         if first:
-            print_complete(Result.load(asked.resume), asked.resume, progress.mode != "off", asked.json)
+            _show_complete(asked, asked.resume, progress.mode != "off")
         return None
     options = {"models": asked.models, "record": asked.record, "beside": ""}
-    settle = _new if asked.resume is None else _unfinished
-    settled, keeper, before = agreed(team, lambda: settle(asked, options, ends, first))
+    if asked.resume is None:
+        settled, keeper, before = agreed(team, lambda: _new(asked, options, ends, first))
+    else:  # the first rank finishes what a killed process had begun there; then all read it
+        opened = agreed(team, lambda: _opened(asked, options, ends) if first else (None, None))
+        settled, keeper, before = agreed(team, lambda: _unfinished(asked, options, *opened))
     team.patience(settled.scale.timeout)
     simulation = Simulation(
         settled,
@@ -174,6 +177,47 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
             ERR.print(Text(note), soft_wrap=True)
     folder = team.share(keeper and keeper.folder)
     return _Session(team, simulation, keeper, progress, folder, bool(options["models"]))
+
+
+def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
+    """Nothing is left to do: say so, once it is known that this is the run which is asked for, and whole."""
+    from dspodfl.config import load
+    from dspodfl.folder import Folder
+    from dspodfl.keeper import CONFIG
+    from dspodfl.results import Result
+    from dspodfl.resume import compare_complete
+
+    _without_out(asked, folder)
+    result = Result.load(folder)
+    if asked.config is not None or any(asked.how.values()):
+        importable(asked.config)
+        compare_complete(folder, load(asked.config or folder / CONFIG, **asked.how))
+    files = Folder(folder)
+    if files.left_over:
+        with suppress(OSError), files.locked(0):
+            files.clean()
+    print_complete(result, folder, show, asked.json)
+
+
+def _as_it_was(asked: Asked) -> str:
+    """What a run that was interrupted before anything was measured has left."""
+    from dspodfl.folder import CLAIMED, Folder, recognised_manifest
+    from dspodfl.resume import begun
+
+    where = asked.resume or asked.out
+    if where is None or not begun(where):
+        return "; nothing was written"
+    manifest = Folder(where).manifest() if recognised_manifest(where) else None
+    if asked.resume is None and manifest is not None and manifest.state == CLAIMED:  # it is removed
+        return "; nothing was written"
+    how = how_to_resume(where) if asked.resume is not None or not asked.overwrite else ""
+    return f"; {where} is as it was{f'; {how}' if how else ''}"
+
+
+def _without_out(asked: Asked, folder: Path) -> None:
+    if asked.out is not None or asked.overwrite:
+        allowed = "given without --out and --overwrite: a run that is resumed stays in its folder"
+        raise InputError("--resume", str(folder), allowed)
 
 
 def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
@@ -201,6 +245,8 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
                     session.keeper.finish(result, models=session.models)
             session.team.leave()
     except Interrupted as error:
+        if session.keeper and not session.keeper.begun:
+            doing = "before anything was measured; nothing was written"
         raise _interrupted(error, doing) from None
     except LostRankError as error:
         raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
@@ -213,33 +259,42 @@ Settled = tuple["Config", "Keeper | None", "Unfinished | None"]
 def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
     """The configuration and, on the first rank, the keeper of a new run."""
     from dspodfl.config import load
-    from dspodfl.keeper import Keeper
-    from dspodfl.results import claim
+    from dspodfl.keeper import Keeper, claim_run
 
     importable(asked.config)
     settled = load(asked.config, **asked.how)
     if not first:
         return settled, None, None
     folder = asked.out or default_folder(asked.config, settled)
-    claim(folder, overwrite=asked.overwrite)
+    claim_run(folder, options, overwrite=asked.overwrite)
     options["beside"] = str(user_code.folder_of(asked.config))
     return settled, ends.enter_context(Keeper(folder, options)), None
 
 
-def _unfinished(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
-    """The configuration and, on the first rank, the keeper of a run that is gone on with, as it was asked for."""
-    from dspodfl.config import load
+def _opened(asked: Asked, options: dict[str, Any], ends: ExitStack) -> tuple[Keeper, Unfinished]:
+    """The keeper of a run that is resumed, and what its folder holds."""
     from dspodfl.keeper import Keeper
-    from dspodfl.resume import CONFIG, Unfinished
+    from dspodfl.resume import Unfinished
 
     folder = asked.resume or Path()
-    if asked.out is not None or asked.overwrite:
-        allowed = "given without --out and --overwrite: a run that is gone on with stays in its folder"
-        raise InputError("--resume", str(folder), allowed)
-    keeper = ends.enter_context(Keeper(folder, options)) if first else None
-    if keeper:
-        keeper.reopen()
+    _without_out(asked, folder)
+    keeper = ends.enter_context(Keeper(folder, options))
+    keeper.reopen()
     before = Unfinished.read(folder)
+    keeper.recover()
+    return keeper, before
+
+
+def _unfinished(
+    asked: Asked, options: dict[str, Any], keeper: Keeper | None, before: Unfinished | None
+) -> tuple[Config, Keeper | None, Unfinished]:
+    """The configuration of a run that is resumed, as it was started."""
+    from dspodfl.config import load
+    from dspodfl.keeper import CONFIG
+    from dspodfl.resume import Unfinished
+
+    folder = asked.resume or Path()
+    before = before or Unfinished.read(folder)
     options |= {key: value for key, value in before.options.items() if value}
     importable(asked.config)
     importable(Path(options["beside"]) / CONFIG)

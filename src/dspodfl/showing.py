@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from dspodfl import lock
 from dspodfl.commands import print_outcome
 from dspodfl.costs import Cost
 from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
 from dspodfl.errors import DataError, InputError
+from dspodfl.folder import MANIFEST, Folder, ForeignFileError, Loose
 from dspodfl.journal import JOURNAL
 from dspodfl.theory_commands import print_record, print_sweep
+
+if TYPE_CHECKING:
+    from dspodfl.results import Result
 
 _SUMMARY, _RESULT, _GRID = "summary.json", "result.json", "grid.json"
 _LOOKED_FOR = (
@@ -62,7 +67,7 @@ def show_folder(folder: Path, at: Cost | None = None) -> None:
 def _kind(folder: Path) -> str | None:
     """What a folder holds, as far as the names of its files tell."""
     # a run that has lost its summary still has its metrics, and is said to be damaged
-    runs = (_SUMMARY, JOURNAL, "setting.npz")
+    runs = (_SUMMARY, JOURNAL, "setting.npz", MANIFEST)
     for kind, names in (("result", (_RESULT,)), ("run", runs), ("grid", (_GRID,))):
         if any((folder / name).is_file() for name in names):
             return kind
@@ -83,16 +88,27 @@ def _show_run(folder: Path, at: Cost | None) -> None:
     from dspodfl.results import Result
 
     result = Result.load(folder)
+    for note in result.notes:
+        ERR.print(Text(note), soft_wrap=True)
     try:
         print_result(result, at)
     except _UNREADABLE as error:
         raise DataError(f"{folder}: {_SUMMARY} or another file of this run is damaged ({error})") from error
-    try:
-        result.draw(folder)
-    except OSError as error:
-        ERR.print(Text(f"the pictures could not be drawn again ({error.strerror or error})"), soft_wrap=True)
-    print_places(folder)
+    print_places(folder, _draw(result, folder))
     print_unfinished(result, folder)
+
+
+def _draw(result: Result, folder: Path) -> bool:
+    """Draw the pictures of a run where that is possible, and say so where it is not."""
+    try:
+        result.draw(folder if lock.holder(folder) is None else Loose(Folder(folder)))
+        return True
+    except OSError as error:
+        why = error.strerror or str(error)
+    except ForeignFileError as error:
+        why = str(error)
+    ERR.print(Text(f"the pictures were not drawn: {why}"), soft_wrap=True)
+    return False
 
 
 def _show_result(folder: Path, at: Cost | None) -> None:
@@ -116,7 +132,7 @@ def _show_result(folder: Path, at: Cost | None) -> None:
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
+        found = json.loads(Folder(folder).read(_RESULT))
     except _UNREADABLE as error:
         raise DataError(f"{folder}: {_RESULT} is damaged ({type(error).__name__}: {error})") from error
     if not isinstance(found, dict):

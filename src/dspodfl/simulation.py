@@ -28,12 +28,13 @@ from dspodfl.forecast import ADVICE, Work, expected_seconds
 from dspodfl.graph import Graph, as_graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.judging import Row
-from dspodfl.keeper import Keeper
+from dspodfl.keeper import Keeper, claim_run
 from dspodfl.plan import Plan, free_memory
 from dspodfl.progress import Progress, for_python
 from dspodfl.provenance import provenance
-from dspodfl.results import Key, Result, claim, ordered
-from dspodfl.resume import Unfinished, complete, config_of
+from dspodfl.results import Key, Result, ordered
+from dspodfl.resume import Unfinished, compare_complete, complete, config_of
+from dspodfl.rows import warning
 from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Schedule
 from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
@@ -151,12 +152,14 @@ class Simulation:
                 about = self._start.about
                 self.timing.add(about.get("seconds", {"training": about["wall_seconds"]}))
         else:
-            agreed(self.team, lambda: keeper.create(overwrite=overwrite) if keeper else None)
+            config = dumps(self.config.model_dump())
+            agreed(self.team, lambda: keeper.create(overwrite=overwrite, config=config) if keeper else None)
         table = self.config.checkpoint
         if keeper:
             keeper.when(table.every_iterations, table.every_minutes, table.keep)
         self._keeper, self._stop = keeper, stop
-        return notes
+        many = warning(sum(self.study.evaluations(run.need or self.study.longest) for run in self.study.runs))
+        return [*notes, *([many] if many else [])]
 
     def _check(self, before: Unfinished) -> None:
         before.check(self.config)
@@ -205,7 +208,7 @@ class Simulation:
             watch.stop = lambda iteration: bool((not apart or pace.met(iteration)) and stop())
         if show:
             watch.batch = partial(show.stage, "evaluating")
-        self._note(findings.known.rows)
+        self._note(list(findings.known.rows))
         for found in measure(self.study, self.device, watch, findings.position(), self.division):
             last = findings.last
             if last is not None and last.wave != found.wave:
@@ -466,7 +469,11 @@ def run(
     if out is not None and resume is not None:
         raise InputError("out", str(out), "left out: a run that is resumed stays in its folder")
     if resume is not None and complete(Path(resume)):
-        return Result.load(resume)
+        result = Result.load(resume)
+        if config is not None:
+            given = [name for name in ("model", "data", "graph") if brought[name] is not None]
+            compare_complete(Path(resume), config, given, schedules or ())
+        return result
     folder = Path(resume or out or "")
     options = {"models": True, "record": record_events}
     with show, Interrupt() as interrupt, Keeper(folder, options) as keeper:
@@ -474,10 +481,11 @@ def run(
         if resume is not None:
             keeper.reopen()
             before = Unfinished.read(folder)
+            keeper.recover()
             config = config or config_of(folder, schedules or ())
             options["record"] = record_events or bool(before.options.get("record"))
         else:
-            claim(folder, overwrite=overwrite)
+            claim_run(folder, options, overwrite=overwrite)
         simulation = Simulation(config, record_events=options["record"], **brought)
         for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
             warnings.warn(note, stacklevel=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,20 +21,27 @@ from dspodfl.budget import Budget
 from dspodfl.config.build import build
 from dspodfl.data import Dataset
 from dspodfl.errors import DataError, InputError
+from dspodfl.folder import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest, abandoned
+from dspodfl.folder import claim as claim_folder
 from dspodfl.forecast import ADVICE, expected_seconds
 from dspodfl.grid import Cell
 from dspodfl.judging import COLUMNS, Row
 from dspodfl.plan import Plan
 from dspodfl.progress import Progress
 from dspodfl.provenance import provenance
-from dspodfl.results import ordered, parquet, write
+from dspodfl.results import ordered, parquet, read_parquet
 from dspodfl.study import Study, Watch, choose_device, choose_precision, measure
 from dspodfl.timing import Stopwatch
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 """What is run at once takes a minute or so."""
 _ABOUT = "about"
-"""Under this name a cell's table knows where it was computed, and in how many seconds."""
+"""Under this name a cell's table knows what it is, where it was computed, and in how many seconds."""
+FORMAT = 1
+"""Of grid.json and of the tables of cells."""
+GRID = "grid.json"
+OUTCOME = ("metrics.parquet", "table.csv", "figure.png", "figure.svg", "result.json")
+"""What a finished grid writes."""
 
 
 @dataclass(eq=False)
@@ -61,10 +69,12 @@ class Sweep:
         for cell in self.cells:
             choose_precision(cell.config.train.precision, self._device)
         if self.store is not None:
+            _clean(Folder(self.store, "cells"))
             for cell in self.cells:
-                path = self._kept(cell)
-                if path is not None:
-                    self._found[cell.digest] = without_repeats(_read(path), cell.config.train.budget)
+                name = self._kept(cell)
+                if name is not None:
+                    table = _read(Folder(self.store, "cells"), name, cell)
+                    self._found[cell.digest] = without_repeats(table, cell.config.train.budget)
 
     def prepare(self) -> None:
         """Build what is not finished: what cannot be built is found out before anything runs."""
@@ -146,30 +156,44 @@ class Sweep:
             going = {owner[r].digest for r in range(len(owner)) if r not in over}
             done = [cell for cell, _ in batch if cell.digest in rows and cell.digest not in going]
             seconds = (time.monotonic() - since) / max(1, len(done))
-            for cell in done:
-                self._finish(cell, rows.pop(cell.digest), seconds)
-                yield cell
+            self._finish({cell.digest: (cell, rows.pop(cell.digest)) for cell in done}, seconds)
+            yield from done
             since = time.monotonic() if done else since
 
-    def _finish(self, cell: Cell, rows: list[Row], seconds: float) -> None:
-        table = ordered(rows, cell.config.algorithms)
-        table.attrs[_ABOUT] = self._here(cell) | {"wall_seconds": seconds}
-        self._found[cell.digest] = table
-        if self.store is not None:
-            path = self._path(cell)
-            with self.timing.during("writing"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write(path, parquet(table))
+    def _finish(self, done: Mapping[str, tuple[Cell, list[Row]]], seconds: float) -> None:
+        """Keep the rows of cells that have ended together."""
+        tables = {}
+        for digest, (cell, rows) in done.items():
+            table = ordered(rows, cell.config.algorithms)
+            table.attrs[_ABOUT] = self._here(cell) | {
+                "kind": "cell",
+                "format": FORMAT,
+                "digest": digest,
+                "config": cell.config.model_dump(mode="json"),
+                "wall_seconds": seconds,
+            }
+            tables[digest] = table
+        if self.store is not None and tables:
+            try:
+                self.store.mkdir(parents=True, exist_ok=True)
+                folder = Folder(self.store, "cells")
+                with self.timing.during("writing"), folder.change(state=COMPLETE) as change:
+                    for digest, table in tables.items():
+                        change.write(f"{digest}.parquet", parquet(table))
+            except OSError as error:
+                kept = f"the {len(self.finished)} cells that were finished before are kept"
+                raise DataError(f"{self.store}: a finished cell could not be written ({error}); {kept}") from error
+        self._found |= tables
 
     def _path(self, cell: Cell) -> Path:
         assert self.store is not None
         return self.store / f"{cell.digest}.parquet"
 
-    def _kept(self, cell: Cell) -> Path | None:
-        """Where a finished cell is kept, under its name or under the one that an earlier version gave it."""
+    def _kept(self, cell: Cell) -> str | None:
+        """The file of a finished cell, under its name or under the one that an earlier version gave it."""
         assert self.store is not None
-        names = [name for name in (cell.digest, cell.former_digest) if name is not None]
-        return next((path for name in names if (path := self.store / f"{name}.parquet").is_file()), None)
+        names = [f"{name}.parquet" for name in (cell.digest, cell.former_digest) if name is not None]
+        return next((name for name in names if (self.store / name).is_file()), None)
 
     @property
     def finished(self) -> list[Cell]:
@@ -215,25 +239,55 @@ def without_repeats(metrics: pd.DataFrame, budget: Budget) -> pd.DataFrame:
 
 
 def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Take a folder for a grid: a new one, or one that holds the same grid and is gone on with.
+    """Take a folder for a grid: a new one, or one that holds the same grid and is resumed.
 
-    ``content`` says what the grid is, and is written to grid.json. Finished cells of another grid stay: each is named
-    by what it computes.
+    Args:
+        folder: where the grid is to be written.
+        content: what the grid is; it is written to grid.json. Finished cells of another grid stay: each is named by
+            what it computes.
+        overwrite: whether another grid may take the place of the one that is there; its files stay until then.
     """
-    path = folder / "grid.json"
-    text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True, default=str) + "\n"
+    record = json.loads(json.dumps(content, default=str))
+    files = Folder(folder, "experiment")
+    claim_folder(folder, overwrite=True, names=(GRID, *OUTCOME), kind="experiment")
     try:
-        if folder.exists() and not folder.is_dir():
-            raise InputError("out", str(folder), "a folder; there is a file of that name")
-        if folder.is_dir() and any(folder.iterdir()):
-            same = path.is_file() and path.read_text(encoding="utf-8") == text
-            if not same and not overwrite:
-                allowed = "a new folder, or one of the same grid, which is gone on with (or use --overwrite)"
-                raise InputError("out", str(folder), allowed)
+        manifest = files.manifest() if folder.is_dir() else None
+        same = folder.is_dir() and _grid(files, manifest) == record
+        begun = manifest is not None and manifest.kind == "experiment" and not manifest.files
+        new = not folder.is_dir() or not any(folder.iterdir()) or abandoned(folder) or begun
+        if not new and not same and not overwrite:
+            allowed = "a new folder, or one of the same grid, which is resumed (or use --overwrite)"
+            raise InputError("out", str(folder), allowed)
         folder.mkdir(parents=True, exist_ok=True)
-        write(path, text.encode())
+        with files.locked():
+            files.clean()
+        if same and manifest is not None:
+            return
+        text = json.dumps({"kind": "grid", "format": FORMAT, **record}, indent=2, ensure_ascii=False, sort_keys=True)
+        with files.change(state=UNFINISHED) as change:
+            change.write(GRID, (text + "\n").encode())
     except OSError as error:
         raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
+
+
+def _clean(files: Folder) -> None:
+    """Delete what processes have left that have ended, where that is possible."""
+    with suppress(OSError, DataError):
+        if files.path.is_dir():
+            with files.locked(0):
+                files.clean()
+
+
+def _grid(files: Folder, manifest: Manifest | None) -> Any:
+    """What the grid in a folder is; None where there is none, or it is damaged."""
+    try:
+        if manifest is not None and manifest.kind != "experiment":
+            return None
+        found = json.loads(files.read(GRID))
+    except (DataError, ValueError):
+        return None
+    known = isinstance(found, dict) and found.get("kind", "grid") == "grid"
+    return {key: value for key, value in found.items() if key not in ("kind", "format")} if known else None
 
 
 def _joined(told: Sequence[Any]) -> Any:
@@ -242,12 +296,17 @@ def _joined(told: Sequence[Any]) -> Any:
     return different[-1] if len(different) == 1 or isinstance(different[-1], dict) else ", ".join(map(str, different))
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(store: Folder, name: str, cell: Cell) -> pd.DataFrame:
+    """The rows of a finished cell, which are what was written; an earlier version may have named it otherwise."""
+    path = store.path / name
     try:
-        table = pd.read_parquet(path)
+        table = read_parquet(store.read(name))
+    except DamagedError as error:
+        raise DataError(f"{error}; delete it, and the cell is run again") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it, and the cell is run again") from error
-    if list(table.columns) != list(COLUMNS):
+    about = table.attrs.get(_ABOUT, {})
+    if list(table.columns) != list(COLUMNS) or about.get("kind", "cell") != "cell":
         raise DataError(f"{path}: not the rows of a cell; delete it, and the cell is run again")
     return table
 

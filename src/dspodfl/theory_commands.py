@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl import terminal
-from dspodfl.display import OUT
+from dspodfl.display import ERR, OUT
 from dspodfl.errors import DataError
 from dspodfl.options import number, whole
 from dspodfl.progress import for_command
@@ -101,6 +101,8 @@ def bound(
     settled = _load(config, changes, algorithms, seeds)
     _claim(out, overwrite)
     result = None if compare is None else Result.load(compare)
+    for note in result.notes if result is not None else ():
+        ERR.print(Text(note), soft_wrap=True)
     if result is not None:
         settled = matching(settled, result, str(compare))
     with for_command(quiet=as_json) as progress:
@@ -113,7 +115,7 @@ def bound(
 
         curves = predicted(found) if laid is None else laid.table
         tables = {"table.csv": found.table(), "curves.csv": curves}
-        _write(out, record, tables, course(curves, _title(settled)) if len(curves) else None)
+        _write(out, "theory bound", record, tables, course(curves, _title(settled)) if len(curves) else None)
     if as_json:
         say(json.dumps(record, ensure_ascii=False))
         return
@@ -154,7 +156,7 @@ def sweep(
     if out is not None:
         from dspodfl.plots.theory import sweep as drawn
 
-        _write(out, record, {"table.csv": table}, drawn(table, names, _title(base)))
+        _write(out, "theory sweep", record, {"table.csv": table}, drawn(table, names, _title(base)))
     if as_json:
         say(json.dumps(record, ensure_ascii=False))
         return
@@ -247,10 +249,10 @@ def _title(config: Config) -> str:
 
 
 def _claim(out: Path | None, overwrite: bool) -> None:
-    from dspodfl.results import claim
+    from dspodfl.folder import claim
 
     if out is not None:
-        claim(out, overwrite=overwrite)
+        claim(out, overwrite=overwrite, names=_FILES, kind="theory")
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -259,18 +261,25 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return list(rows)
 
 
-def _write(folder: Path, record: dict[str, Any], tables: dict[str, pd.DataFrame], figure: Figure | None) -> None:
-    from dspodfl.plots import picture
-    from dspodfl.results import write
+_FILES = ("result.json", "table.csv", "curves.csv", "figure.png", "figure.svg")
 
+
+def _write(
+    folder: Path, kind: str, record: dict[str, Any], tables: dict[str, pd.DataFrame], figure: Figure | None
+) -> None:
+    from dspodfl.folder import COMPLETE, Folder
+    from dspodfl.plots import picture
+
+    record = {"kind": kind, "format": 1, **record}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write(folder / "result.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-        for name, table in tables.items():
-            write(folder / name, table.to_csv(index=False, float_format="%.10g").encode())
-        for form in ("png", "svg"):
-            if figure is not None:
-                write(folder / f"figure.{form}", picture(figure, form))
+        with Folder(folder, "theory").change(state=COMPLETE, only=True) as change:
+            change.write("result.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+            for name, table in tables.items():
+                change.write(name, table.to_csv(index=False, float_format="%.10g").encode())
+            for form in ("png", "svg"):
+                if figure is not None:
+                    change.write(f"figure.{form}", picture(figure, form))
     except OSError as error:
         raise DataError(f"{folder}: the result could not be written ({error})") from error
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dspodfl.bounds.appraisal import Appraisal
-from dspodfl.config import Config
+from dspodfl.config import FREE, Config
 from dspodfl.costs import from_config
 from dspodfl.errors import InputError
 from dspodfl.results import Result
@@ -19,7 +19,7 @@ from dspodfl.theory.constants import Floats
 
 SIGMAS = 4.0
 """Standard errors by which a measured mean may pass a bound before it counts as above."""
-_FREE = ("algorithms", "seeds", "eval", "checkpoint", "scale")
+_FREE = ("algorithms", "seeds", "eval", *FREE)
 _FREE_TRAIN = ("iterations", "until", "until_delay", "precision", "dfedavg_period")
 ENTRIES = ("optimality_error", "consensus_error")
 

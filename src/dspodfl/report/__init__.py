@@ -7,7 +7,6 @@ pictures are images in data URLs, in which a browser neither runs scripts nor lo
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 import tomllib
@@ -23,10 +22,11 @@ from markupsafe import Markup
 
 from dspodfl import formatting
 from dspodfl.errors import DataError
-from dspodfl.outcome import Outcome
+from dspodfl.folder import Folder
+from dspodfl.outcome import Outcome, is_outcome
 from dspodfl.plots import axis_name, picture, style
 from dspodfl.report import sources, tables
-from dspodfl.results import Result
+from dspodfl.results import Result, read_parquet, read_summary
 from dspodfl.tables import Table
 
 _HERE = Path(__file__).parent
@@ -111,7 +111,7 @@ def compose(folders: Sequence[Path]) -> Page:
     sections = []
     for folder in found.folders:
         try:
-            make = _of_outcome if sources.is_outcome(folder) else _of_run
+            make = _of_outcome if is_outcome(folder) else _of_run
             sections.append(make(folder, slugs))
         except Exception as error:  # whatever a stranger's file holds, the other folders are shown
             skipped.append(_reason(folder, error))
@@ -201,10 +201,10 @@ def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
 
 def _of_run(folder: Path, slugs: Counter[str]) -> Section:
     """The section of a run; its models and events may be large, and are not read."""
-    summary = sources.record(folder, sources.SUMMARY)
+    summary = read_summary(Folder(folder))
     config = sources.read(folder, "config.toml").decode()
     result = Result(pd.DataFrame(), pd.DataFrame(), {}, summary, config)
-    metrics = pd.read_parquet(io.BytesIO(sources.read(folder, "metrics.parquet")))
+    metrics = read_parquet(sources.read(folder, "metrics.parquet"))
     study = summary["study"]
     about, blocks = _provenance(study)
     curves = "Accuracy (in regression, the error) against delay."

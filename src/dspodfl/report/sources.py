@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dspodfl.errors import DataError
+from dspodfl.folder import COMPLETE, INTERRUPTED, Folder, Manifest
 from dspodfl.journal import JOURNAL
 from dspodfl.outcome import RESULT
 
@@ -64,6 +65,9 @@ def collect(folders: Sequence[Path]) -> Found:
 def _state(folder: Path) -> str | None:
     """Return ``finished``, why a folder is skipped, or None where it holds nothing of ours."""
     try:
+        manifest = _manifest(folder)
+        if manifest is not None:
+            return _told(folder, manifest)
         if (folder / RESULT).is_file():
             return "a result of the theory, which has no section here" if _is_theory(folder) else "finished"
         if (folder / JOURNAL).is_file():
@@ -77,9 +81,23 @@ def _state(folder: Path) -> str | None:
     return None
 
 
-def is_outcome(folder: Path) -> bool:
-    """Tell a sweep or a reproduction from a run."""
-    return (folder / RESULT).is_file()
+def _manifest(folder: Path) -> Manifest | None:
+    try:
+        return Folder(folder).manifest()
+    except DataError:
+        return None  # damaged: that is said where its files are read
+
+
+def _told(folder: Path, manifest: Manifest) -> str | None:
+    """What the manifest says of a folder."""
+    if manifest.kind.startswith("theory"):
+        return "a result of the theory, which has no section here"
+    if manifest.kind not in ("run", "experiment"):
+        return None
+    if manifest.state == COMPLETE or (manifest.kind == "run" and manifest.state == INTERRUPTED):
+        return "finished"
+    how = f"continue it with: dspodfl run --resume {folder}" if manifest.kind == "run" else "its command continues it"
+    return f"not finished; {how}"
 
 
 def _is_theory(folder: Path) -> bool:
@@ -102,7 +120,7 @@ def read(folder: Path, name: str) -> bytes:
             raise DataError(f"{folder}: {name} is missing")
         if path.stat().st_size > LARGEST:
             raise DataError(f"{folder}: {name} is larger than {LARGEST // 2**20} MB")
-        return path.read_bytes()
+        return Folder(folder).read(name)
     except OSError as error:
         raise DataError(f"{folder}: {name} cannot be read ({error.strerror})") from error
 

@@ -1,0 +1,66 @@
+"""Run the attacks: ``python -m scripts.attack [NAME…] [--every N] [--write docs/reliability.md]``.
+
+It is started in the root of the repository. An attack is a function of ``every`` (try one case of that number; 1: all
+of them) that yields tallies. To add one, write it in a module of this package and name it in `ATTACKS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from scripts.attack import Tally, flips, kills
+
+ATTACKS: dict[str, Callable[[int], Iterator[Tally]]] = {
+    "kills": kills.attack,
+    "flips": flips.attack,
+}
+BEGIN = "<!-- attack: {} (written by python -m scripts.attack --write; do not edit) -->"
+END = "<!-- end of {} -->"
+
+
+def main() -> int:
+    """Run the attacks that are named, or all; gives the exit code: 1 where something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.attack", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(ATTACKS)}; default: all")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try one case of N")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the counts into this page")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.names if name not in ATTACKS]
+    if unknown or asked.every < 1:
+        parser.error(f"no such attack: {unknown[0]}" if unknown else "--every must be at least 1")
+    failed = False
+    for name in asked.names or ATTACKS:
+        since = time.monotonic()
+        tallies = []
+        for tally in ATTACKS[name](asked.every):
+            print(tally, flush=True)
+            for line in tally.failures:
+                print(f"  failed: {line}", flush=True)
+            tallies.append(tally)
+        print(f"{name}: {time.monotonic() - since:.0f} s", flush=True)
+        failed |= any(tally.failures for tally in tallies)
+        if asked.write:
+            write(asked.write, name, tallies)
+    return int(failed)
+
+
+def write(page: Path, name: str, tallies: Sequence[Tally]) -> None:
+    """Put the counts of an attack between its marks in a page; at its end, where it has none yet."""
+    begin, end = BEGIN.format(name), END.format(name)
+    rows = [f"| {tally.what} | {tally.tried:,} | {tally.held:,} |" for tally in tallies]
+    total = f"| **{name}, all** | **{sum(t.tried for t in tallies):,}** | **{sum(t.held for t in tallies):,}** |"
+    block = "\n".join([begin, "", "| what was tried | times | held |", "|---|---:|---:|", *rows, total, "", end])
+    text = page.read_text(encoding="utf-8")
+    if begin in text and end in text:
+        text = text[: text.index(begin)] + block + text[text.index(end) + len(end) :]
+    else:
+        text = f"{text.rstrip()}\n\n{block}\n"
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

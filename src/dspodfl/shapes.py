@@ -1,0 +1,112 @@
+"""What files of JSON must look like: the types of every field that is read of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
+
+from dspodfl.errors import DataError
+
+Number = StrictInt | StrictFloat
+Count = Field(ge=0)
+
+
+class _Shape(BaseModel):
+    """Fields that are not named here may be anything."""
+
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=False)
+
+
+class _Spread(_Shape):
+    mean: Number | None
+    std: Number | None
+
+
+class _Quantiles(_Shape):
+    median: Number | None
+    quartile1: Number | None
+    quartile3: Number | None
+
+
+class _Target(_Shape):
+    accuracy: Number
+    reached: StrictInt = Count
+    delay_total: _Quantiles
+
+
+class _AtDelay(_Shape):
+    delay: Number
+    reached: StrictInt = Count
+    accuracy: _Spread
+
+
+class _Delays(_Shape):
+    delay_total: _Quantiles
+
+
+class _Algorithm(_Shape):
+    seeds: StrictInt = Count
+    diverged: StrictInt = Count
+    final_accuracy: _Spread
+    final_loss: _Spread
+    final_optimality_error: _Spread
+    final_delay: _Delays
+    targets: list[_Target]
+    at_delay: list[_AtDelay]
+
+
+class _Study(_Shape):
+    iterations: StrictInt = Count
+    iterations_done: StrictInt = Count
+    complete: StrictBool
+    wall_seconds: Number = Count
+    run_iterations_per_second: Number = Count
+    device: StrictStr
+    precision: StrictStr
+    seeds: dict[StrictStr, dict[StrictStr, Any]]
+
+
+class _Summary(_Shape):
+    study: _Study
+    algorithms: dict[StrictStr, _Algorithm] = Field(min_length=1)
+
+
+class _Outcome(_Shape):
+    name: StrictStr
+    title: StrictStr
+    kind: StrictStr
+    axes: list[StrictStr]
+    paper: StrictStr = ""
+    says: StrictStr = ""
+    why: StrictStr = ""
+    verdicts: list[dict[StrictStr, Any]]
+    about: dict[StrictStr, Any]
+    config: StrictStr = ""
+
+
+def check_summary(content: Any, where: str) -> None:
+    """Check the types of what summary.json says.
+
+    Args:
+        content: what it says.
+        where: what an error begins with.
+
+    Raises:
+        DataError: names the first field that is missing or of a wrong type.
+    """
+    _check(_Summary, content, f"{where} is not a summary")
+
+
+def check_outcome(content: Any, where: str) -> None:
+    """Check the types of what result.json of a sweep or a reproduction says, as `check_summary`."""
+    _check(_Outcome, content, f"{where} is not that of a sweep or a reproduction")
+
+
+def _check(shape: type[_Shape], content: Any, where: str) -> None:
+    try:
+        shape.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part not in ("int", "float")) or "as a whole"
+        raise DataError(f"{where}: {place}: {first['msg'].lower()}") from None

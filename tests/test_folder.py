@@ -1,0 +1,782 @@
+"""The files of a folder: nothing is lost, and nothing is wrong in silence."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.edge import TINY_TOML, CommandLine, tiny
+from tests.test_checkpoint import small_disk
+
+from dspodfl import Config, DataError, InputError, Result, files, run
+from dspodfl.checkpoint import FOLDER, Store
+from dspodfl.folder import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest
+from dspodfl.journal import JOURNAL
+from dspodfl.lock import LOCK, Lock
+from dspodfl.outcome import Outcome
+from dspodfl.verify import verify
+
+SWEEP = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", "swept", "--quiet")
+
+
+@pytest.fixture
+def dspodfl(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(Result, "draw", lambda *_: set())
+    (tmp_path / "study.toml").write_text(TINY_TOML)
+    return CommandLine(monkeypatch, capsys, tmp_path)
+
+
+@pytest.fixture
+def finished(dspodfl):
+    """The command line next to a finished run with models and events."""
+    assert dspodfl("run", "study.toml", "--out", "out", "--quiet", "--save-models", "--record-events").code == 0
+    return dspodfl
+
+
+def stopped(folder, at=2, **changes):
+    """A run that was interrupted, with its checkpoint."""
+    run(tiny(train={"iterations": 8}, **changes), out=folder, callbacks=[lambda update: update.iteration == at])
+    return folder
+
+
+def died(folder, **changes):
+    """A run whose process was killed: a journal and a checkpoint, and no result."""
+    from dspodfl import Simulation
+    from dspodfl.keeper import Keeper
+
+    with Keeper(folder, {"models": True, "record": True, "beside": ""}) as keeper:
+        config = tiny(train={"iterations": 8}, checkpoint={"every_iterations": 4}, **changes)
+        simulation = Simulation(config, record_events=True)
+        simulation.keep(keeper, lambda: False)
+        for update in simulation:
+            if update.iteration == 6:
+                break
+    return folder
+
+
+def listing(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def flip(path, bit=None):
+    content = bytearray(path.read_bytes())
+    place = 8 * (len(content) // 2) if bit is None else bit
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(bytes(content))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+# --- a single file --------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    files.write(path, b"old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"dspodfl.files.os.{name}", full)
+            with pytest.raises(OSError, match="No space left"):
+                files.write(path, b"new")
+        assert listing(tmp_path) == ["file"] and path.read_bytes() == b"old"
+    with pytest.raises(FileExistsError):
+        files.write(path, b"new", new=True)
+    files.write(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    files.write(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull), tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            files.write(path, b"new")
+
+
+def test_a_name_may_be_as_long_as_the_file_system_takes(dspodfl):
+    name = "n" * 250 + ".toml"
+    assert dspodfl("init", name).code == 0
+    assert dspodfl("check", name).code == 0
+
+
+def test_init_and_report_on_a_full_disk_leave_what_was_there(finished):
+    finished("show", "out")
+    with small_disk(finished.folder / "small", "64k"):
+        page = finished.folder / "small/page.html"
+        page.write_text("the old page")
+        (finished.folder / "small/filling").write_bytes(b"x" * 60_000)
+        for words in (["init", "small/new.toml"], ["report", "swept", "--out", "small/page.html"]):
+            if words[0] == "report":
+                assert finished(*SWEEP).code == 0
+            answer = finished(*words)
+            assert answer.code == 2 and "No space left on device" in answer.err and answer.err.count("\n") == 1
+        assert listing(finished.folder / "small") == ["filling", "page.html"] and page.read_text() == "the old page"
+
+
+# --- resuming never begins again over results -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("name", ["summary.json", "metrics.parquet", MANIFEST, "config.toml", "events.npz"])
+def test_a_finished_run_that_is_damaged_is_left_as_it_is(finished, name, damage):
+    folder = finished.folder / "out"
+    damage(folder / name)
+    before = finished.written()
+    answer = finished("run", "--resume", "out")
+    if name == MANIFEST and not (folder / name).exists():  # as of version 0.1: whole, as far as can be told
+        assert answer.code == 0 and "complete" in answer.err
+    else:
+        assert answer.code == 2 and answer.err.startswith(f"error: out: {name}") and answer.err.count("\n") == 1
+        assert finished("show", "out").code == 2
+    assert finished.written() == before
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lambda path: path.unlink()])
+def test_a_finished_run_of_0_1_whose_summary_is_damaged_is_left_as_it_is(finished, damage):
+    (finished.folder / "out" / MANIFEST).unlink()
+    path = finished.folder / "out/summary.json"
+    flip(path, 8) if damage is flip else damage(path)
+    before = finished.written()
+    answer = finished("run", "--resume", "out")
+    assert answer.code == 2 and answer.err.count("\n") == 1 and "Traceback" not in answer.err
+    assert finished.written() == before
+
+
+@pytest.mark.parametrize("content", ["a = 1\n", TINY_TOML, ""])
+def test_a_folder_that_is_no_run_but_has_a_configuration_is_refused(dspodfl, content):
+    folder = dspodfl.folder / "own"
+    (folder / "models").mkdir(parents=True)
+    for name, text in {"config.toml": content, "events.npz": "mine", "models/net-seed1.safetensors": "mine"}.items():
+        (folder / name).write_text(text)
+    before = dspodfl.written()
+    for words in (["--resume", "own"], ["study.toml", "--resume", "own"]):
+        answer = dspodfl("run", *words)
+        assert answer.code == 2 and answer.err.startswith("error: own: ")
+    assert dspodfl.written() == before
+
+
+def test_an_interrupted_run_without_its_checkpoints_is_not_started_again(dspodfl):
+    folder = stopped(dspodfl.folder / "out")
+    shutil.rmtree(folder / FOLDER)
+    before = dspodfl.written()
+    answer = dspodfl("run", "--resume", "out")
+    assert answer.code == 2 and "checkpoints are gone" in answer.err and "dspodfl show out" in answer.err
+    assert dspodfl.written() == before
+    (folder / MANIFEST).unlink()  # so it is in folders of version 0.1
+    assert dspodfl("run", "--resume", "out").code == 2
+    assert len(Result.load(folder).metrics) == 4
+
+
+def test_a_run_that_died_without_a_checkpoint_keeps_its_rows_and_what_was_asked_for(dspodfl):
+    folder = died(dspodfl.folder / "out")
+    whole = run(tiny(train={"iterations": 8})).metrics
+    shutil.rmtree(folder / FOLDER)
+    assert dspodfl("run", "--resume", "out").code == 2
+    Folder(folder).note(checkpoints=())  # none was written yet
+    rows = Result.load(folder).metrics
+    assert rows["iteration"].max() == 6
+    answer = dspodfl("run", "--resume", "out", "--json")
+    assert answer.code == 0 and answer.err == "no checkpoint was written yet: starting from the beginning\n"
+    found = Result.load(folder)
+    assert found.metrics.equals(whole) and found.stacked and found.events
+
+
+def test_a_complete_run_is_compared_with_the_configuration_that_is_given(finished):
+    before = finished.written()
+    for words, says in (
+        (
+            ["study.toml", "--set", "train.iterations=5"],
+            "train.iterations = 5: must be 4, as when the run in out",
+        ),
+        (["--set", "train.batch_size=3"], "train.batch_size = 3: must be 2"),
+        (["--seeds", "2"], "seeds = 2: must be 1"),
+        (["--algorithms", "dgd"], "algorithms = ['dgd']: must be ['dspodfl', 'dgd']"),
+        (["--out", "elsewhere"], "must be given without --out and --overwrite"),
+    ):
+        answer = finished("run", *words, "--resume", "out")
+        assert answer.code == 2 and says in answer.err
+    for words in ([], ["study.toml"], ["--set", "checkpoint.keep=7"], ["--set", "scale.timeout=7.0"]):
+        assert finished("run", *words, "--resume", "out").code == 0
+    assert finished.written() == before
+    with pytest.raises(InputError, match=r"seeds = 2: must be 1"):
+        run(tiny(seeds=2), resume=finished.folder / "out")
+    assert run(tiny(), resume=finished.folder / "out").summary["study"]["complete"]
+
+
+# --- overwriting ----------------------------------------------------------------------------------------------
+
+FOREIGN = {
+    "checkpoints/best.pt": "mine",
+    "checkpoints/1000/weights.bin": "mine",
+    "checkpoints/00000001/notes.txt": "mine",
+    "models/net-seed1.safetensors": "mine",
+    "events.npz": "mine",
+    "notes.txt": "mine",
+    ".hidden": "mine",
+    ".lock": "mine",
+    ".summary.json.swp": "mine",
+}
+
+
+def place(folder, contents):
+    for name, text in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("before", ["nothing", "a run", "a run of 0.1", "a run that was interrupted"])
+def test_overwriting_and_resuming_leave_files_of_others_alone(dspodfl, before):
+    folder = dspodfl.folder / "out"
+    if before == "a run that was interrupted":
+        stopped(folder)
+        (folder / "events.npz").unlink(missing_ok=True)
+    elif before != "nothing":
+        assert dspodfl("run", "study.toml", "--out", "out", "--quiet", "--save-models").code == 0
+    if before == "a run of 0.1":
+        (folder / MANIFEST).unlink()
+    foreign = {name: text for name, text in FOREIGN.items() if not (folder / name).parent.name.startswith("0000")}
+    foreign |= {} if before == "a run that was interrupted" else FOREIGN
+    place(folder, foreign)
+    words = ["run", "study.toml", "--out", "out", "--quiet", "--overwrite"]
+    assert dspodfl(*words, "--set", "checkpoint.every_iterations=1").code == 0
+    assert {name: (folder / name).read_text() for name in foreign} == foreign
+    always = {"config.toml", "metrics.parquet", "clients.parquet", "setting.npz", "summary.json", MANIFEST}
+    assert set(listing(folder)) == always | foreign.keys()
+    assert Result.load(folder).stacked == {}
+    answer = dspodfl("verify", "out")
+    assert (
+        answer.code == 0 and "not ours: .hidden, .lock, .summary.json.swp, events.npz, models/net-seed1" in answer.out
+    )
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.parquet", "summary.json", "network.png", JOURNAL, MANIFEST])
+@pytest.mark.parametrize("content", ["mine", '{"name": "an app", "icons": []}', "[project]\nname = 'x'\n"])
+def test_a_foreign_file_whose_name_is_needed_is_refused_by_name(dspodfl, name, content):
+    place(dspodfl.folder / "own", {name: content})
+    before = dspodfl.written()
+    answer = dspodfl("run", "study.toml", "--out", "own", "--overwrite")
+    assert answer.code == 2 and answer.err.count("\n") == 1
+    assert f"out = 'own': must be a folder without a foreign {name}" in answer.err
+    assert dspodfl.written() == before
+
+
+@pytest.mark.parametrize(("option", "name"), [("--record-events", "events.npz"), ("--save-models", "models")])
+def test_what_an_option_writes_is_refused_before_anything_is_computed(dspodfl, option, name):
+    place(dspodfl.folder / "own", {name: "mine"})
+    answer = dspodfl("run", "study.toml", "--out", "own", "--overwrite", option)
+    assert answer.code == 2 and f"a foreign {name}" in answer.err
+    assert dspodfl("run", "study.toml", "--out", "own", "--overwrite", "--quiet").code == 0
+    assert (dspodfl.folder / "own" / name).read_text() == "mine"
+
+
+def test_a_file_of_ours_that_was_replaced_by_another_is_not_overwritten(finished):
+    path = finished.folder / "out/events.npz"
+    path.write_text("mine")
+    answer = finished("run", "study.toml", "--out", "out", "--overwrite", "--record-events")
+    assert answer.code == 2 and "a foreign events.npz" in answer.err
+    assert finished("run", "study.toml", "--out", "out", "--overwrite", "--quiet").code == 0
+    assert path.read_text() == "mine"
+
+
+def test_the_configuration_that_a_study_is_read_from_is_not_overwritten(dspodfl):
+    place(dspodfl.folder / "out", {"config.toml": TINY_TOML})
+    answer = dspodfl("run", "out/config.toml", "--out", "out", "--overwrite")
+    assert answer.code == 2 and "a foreign config.toml" in answer.err
+
+
+def test_what_is_overwritten_stays_until_something_is_measured(finished, monkeypatch):
+    before = finished.written()
+    monkeypatch.setattr("dspodfl.study.simulate", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(tiny(seeds=2), out=finished.folder / "out", overwrite=True)
+    assert finished.written() == before
+
+
+# --- folders that a killed process has left -------------------------------------------------------------------
+
+
+def test_a_new_folder_has_its_configuration_from_the_start(dspodfl):
+    from dspodfl import Simulation
+    from dspodfl.keeper import Keeper
+
+    keeper = Keeper(dspodfl.folder / "out", {"models": True, "record": False, "beside": ""})
+    Simulation(tiny()).keep(keeper, lambda: False)
+    assert set(listing(dspodfl.folder / "out")) == {"config.toml", MANIFEST, LOCK}
+    keeper._files._lock._handle, handle = None, keeper._files._lock._handle  # it dies
+    os.close(handle)
+    shown = dspodfl("show", "out")
+    assert shown.code == 2 and shown.err == (
+        "error: out: nothing was measured yet; resume it with: dspodfl run --resume out\n"
+    )
+    assert dspodfl("verify", "out").code == 0
+    assert dspodfl("run", "--resume", "out", "--quiet").code == 0
+    assert Result.load(dspodfl.folder / "out").stacked  # as it was asked for
+    assert LOCK not in listing(dspodfl.folder / "out")
+
+
+def test_what_a_killed_process_has_left_is_cleaned_up_on_the_next_start(dspodfl):
+    folder = died(dspodfl.folder / "out")
+    left = [".metrics.parquet.x7k_2abq", ".dspodfl-0123abcd", f".{JOURNAL}.aside", "checkpoints/.aside-00000009/x"]
+    place(folder, dict.fromkeys([*left, LOCK], ""))
+    (folder / left.pop()).rename(folder / "checkpoints/.aside-00000009/state-000.safetensors")
+    (dspodfl.folder / ".dspodfl-new-01234567").mkdir()
+    lock = Lock(folder)
+    lock.take()
+    assert dspodfl("run", "--resume", "out").code == 2  # a live process is at it
+    assert {*left} <= set(listing(folder))
+    lock.release()
+    assert dspodfl("run", "--resume", "out", "--quiet").code == 0
+    assert not [name for name in listing(folder) if Path(name).name.startswith(".")] and not (folder / FOLDER).exists()
+    assert dspodfl("run", "study.toml", "--out", "new", "--quiet").code == 0
+    assert not (dspodfl.folder / ".dspodfl-new-01234567").exists()
+
+
+def test_a_folder_with_nothing_but_a_dead_lock_is_taken_as_new(dspodfl):
+    for number, name in enumerate([LOCK, ".lock"]):
+        place(dspodfl.folder / f"out{number}", {name: "123", ".metrics.parquet.x7k_2abq": ""})
+        assert dspodfl("run", "study.toml", "--out", f"out{number}", "--quiet").code == 0
+        assert not [found for found in listing(dspodfl.folder / f"out{number}") if found.startswith(".")]
+    place(dspodfl.folder / "other", {LOCK: "123", "file": ""})
+    assert dspodfl("run", "study.toml", "--out", "other", "--quiet").code == 2
+
+
+def test_what_a_complete_run_needs_no_more_is_deleted_when_it_is_noticed(finished):
+    folder = finished.folder / "out"
+    before = finished.written()
+    id_ = Folder(folder).manifest().id
+    other = died(finished.folder / "other")
+    shutil.copytree(other / FOLDER, folder / FOLDER)
+    (folder / JOURNAL).write_bytes((other / JOURNAL).read_bytes())
+    Folder(other).note(id=id_)
+    assert finished("run", "--resume", "out", "--quiet").code == 0  # of another run: not ours to delete
+    assert (folder / JOURNAL).exists() and (folder / FOLDER).exists()
+    text = (folder / JOURNAL).read_text().splitlines()[0].rpartition("\t")[0]
+    from dspodfl.journal import _line
+
+    record = json.loads(text)
+    record["header"]["id"] = id_
+    (folder / JOURNAL).write_bytes(_line(record))
+    Folder(folder).note(checkpoints=Store(folder).files._inside(FOLDER) and ("00000001",))
+    assert finished("run", "--resume", "out", "--quiet").code == 0
+    assert not (folder / JOURNAL).exists() and not (folder / FOLDER).exists()
+    shutil.rmtree(other)
+    assert finished.written() == before
+
+
+# --- damage ---------------------------------------------------------------------------------------------------
+
+
+def test_every_file_of_a_finished_run_is_verified_and_damage_is_named(finished):
+    folder = finished.folder / "out"
+    assert finished("verify", "out").out == "out: run, 9 files, whole\n"
+    for name in listing(folder):
+        content = (folder / name).read_bytes()
+        flip(folder / name)
+        answer = finished("verify", "out")
+        assert answer.code == 2 and answer.err.count("\n") == 1 and f"out: {name} " in answer.err, name
+        with pytest.raises(DataError, match=name):
+            Result.load(folder)
+        assert finished("show", "out").code == 2
+        (folder / name).write_bytes(content)
+    assert finished("verify", "out").code == 0
+
+
+def test_without_a_manifest_a_flipped_bit_of_a_table_is_found_or_changes_no_value(finished):
+    """The pages of a table have checksums of their own."""
+    folder = finished.folder / "out"
+    (folder / MANIFEST).unlink()
+    assert "no checksums to compare with (version 0.1)" in finished("verify", "out").out
+    content, whole, found = (folder / "metrics.parquet").read_bytes(), Result.load(folder).metrics, 0
+    for bit in range(8 * 4, 8 * 4500, 233):
+        flip(folder / "metrics.parquet", bit)
+        try:
+            assert Result.load(folder).metrics.equals(whole), bit
+        except DataError:
+            found += 1
+        (folder / "metrics.parquet").write_bytes(content)
+    assert found > 50
+
+
+def test_the_pictures_of_a_report_are_verified(dspodfl, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.chdir(dspodfl.folder)
+    assert dspodfl("run", "study.toml", "--out", "out", "--quiet").code == 0
+    assert dspodfl("report", "out").code == 0
+    for name in ("network.png", "accuracy_vs_delay.svg", "summary.json", "config.toml"):
+        content = (dspodfl.folder / "out" / name).read_bytes()
+        flip(dspodfl.folder / "out" / name)
+        answer = dspodfl("report", "out")
+        assert answer.code == 2 and f"{name} is damaged" in answer.err
+        (dspodfl.folder / "out" / name).write_bytes(content)
+    flip(dspodfl.folder / "out/network.png")
+    assert dspodfl("verify", "out").code == 2
+    assert dspodfl("show", "out").code == 0  # it is drawn again
+    assert dspodfl("verify", "out").code == 0
+
+
+@pytest.fixture
+def swept(dspodfl):
+    assert dspodfl(*SWEEP).code == 0
+    return dspodfl
+
+
+def test_every_file_of_a_sweep_and_its_cells_is_verified(swept):
+    folder = swept.folder / "swept"
+    answer = swept("verify", "swept")
+    assert answer.code == 0
+    assert answer.out == "swept: experiment, 7 files, whole\nswept/cells: cells, 3 files, whole\n"
+    for name in listing(folder):
+        content = (folder / name).read_bytes()
+        flip(folder / name)
+        answer = swept("verify", "swept")
+        assert answer.code == 2 and Path(name).name in answer.err, name
+        (folder / name).write_bytes(content)
+
+
+def test_a_damaged_cell_or_table_of_a_sweep_is_not_read(swept):
+    folder = swept.folder / "swept"
+    for name in ("metrics.parquet", "table.csv", "result.json"):
+        content = (folder / name).read_bytes()
+        flip(folder / name)
+        with pytest.raises(DataError, match=name):
+            Outcome.load(folder)
+        assert swept("report", "swept").code == 2
+        (folder / name).write_bytes(content)
+    cell = next((folder / "cells").glob("*.parquet"))
+    flip(cell)
+    answer = swept(*SWEEP)
+    assert answer.code == 2 and cell.name in answer.err and "delete it, and the cell is run again" in answer.err
+    cell.unlink()
+    assert swept(*SWEEP).code == 0 and swept("verify", "swept").code == 0
+
+
+def test_a_cell_says_what_it_is(swept):
+    cell = next((swept.folder / "swept/cells").glob("*.parquet"))
+    about = pd.read_parquet(cell).attrs["about"]
+    assert (about["kind"], about["format"], about["digest"]) == ("cell", 1, cell.stem)
+    assert Config(**about["config"]).train.batch_size in (1, 2)
+    assert about["versions"]["torch"] and "commit" in about
+
+
+def test_damaged_checkpoints_and_journals_are_named(tmp_path, monkeypatch):
+    folder = died(tmp_path / "out")
+    (found,) = verify(folder)
+    assert not found.damage
+    checkpoint = folder / "checkpoints/00000001"
+    for path in (checkpoint / "state-000.safetensors", checkpoint / MANIFEST, folder / JOURNAL):
+        content = path.read_bytes()
+        flip(path)
+        (found,) = verify(folder)
+        assert len(found.damage) == 1 and ("00000001" in found.damage[0] or JOURNAL in found.damage[0])
+        path.write_bytes(content)
+
+
+def test_rows_that_a_damaged_journal_has_lost_are_said_and_measured_again(dspodfl):
+    folder = died(dspodfl.folder / "out")
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"dgd", b"dgx")
+    (folder / JOURNAL).write_bytes(b"".join(lines))
+    said = f"out: {JOURNAL}: line 3 damaged, 2 rows are lost (after iteration 0, before iteration 4)\n"
+    shown = dspodfl("show", "out")
+    assert shown.code == 0 and shown.err == said
+    assert Result.load(folder).metrics["iteration"].unique().tolist() == [0, 4, 6]
+    answer = dspodfl("run", "--resume", "out", "--json")
+    assert answer.code == 0 and answer.err == said
+    assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)
+
+
+def test_the_theory_says_so_too(dspodfl):
+    ridge = TINY_TOML.replace('"synthetic"', '"ridge"').replace("test_samples = 20\nfeatures = 3\nclasses = 4", "")
+    (dspodfl.folder / "ridge.toml").write_text(ridge.replace("samples = 60", "samples = 60\ndimension = 3"))
+    from dspodfl.config import load
+
+    run(load(dspodfl.folder / "ridge.toml"), out=dspodfl.folder / "out", callbacks=[lambda update: False])
+    words = ("theory", "bound", "ridge.toml", "--compare", "out", "--algorithms", "dgd")
+    assert dspodfl(*words, "--set", "checkpoint.keep=9", "--set", "scale.timeout=9.0").code == 0
+    flip(dspodfl.folder / "out/metrics.parquet")
+    assert dspodfl(*words).code == 2
+    ridge = {"data": {"name": "ridge", "samples": 60, "dimension": 3}, "model": {"name": "linear"}}
+    folder = died(dspodfl.folder / "died", **ridge)
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    (folder / JOURNAL).write_bytes(b"".join([*lines[:2], b"nonsense\n", *lines[3:]]))
+    answer = dspodfl("theory", "bound", "died/config.toml", "--compare", "died")
+    assert answer.code == 0 and "line 3 damaged, 2 rows are lost (after iteration 0, before iteration 4)" in answer.err
+
+
+@pytest.mark.parametrize("end", [b"", b'{"n":4,"ro'])
+def test_half_a_line_at_the_end_is_no_damage(dspodfl, end):
+    folder = died(dspodfl.folder / "out")
+    content = (folder / JOURNAL).read_bytes()
+    (folder / JOURNAL).write_bytes(content[:-30] if not end else content + end)
+    assert dspodfl("show", "out").err == "" and dspodfl("verify", "out").code == 0
+    assert dspodfl("run", "--resume", "out", "--quiet").err == ""
+
+
+def test_a_journal_whose_first_line_is_damaged_is_resumed_from_the_checkpoint(dspodfl):
+    folder = died(dspodfl.folder / "out")
+    flip(folder / JOURNAL, 80)
+    answer = dspodfl("show", "out")
+    assert answer.code == 2 and "line 1 damaged" in answer.err and "can be resumed" in answer.err
+    assert dspodfl("run", "--resume", "out", "--quiet").code == 0
+    assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)
+
+
+# --- the manifest ---------------------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_of_a_manifest_is_found(tmp_path):
+    about = {"config": "é = 1", "options": {"models": True}}
+    manifest = Manifest("run", COMPLETE, "1a", about, {"a": {"bytes": 1, "sha256": "00"}}, {}, {}, ("00000001",))
+    content = manifest.serialized()
+    assert Manifest.parse(content, tmp_path / MANIFEST) == manifest
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DataError, match=MANIFEST):
+            Manifest.parse(bytes(flipped), tmp_path / MANIFEST)
+
+
+def test_a_manifest_of_a_later_version_is_refused(finished):
+    path = finished.folder / "out" / MANIFEST
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    answer = finished("show", "out")
+    assert answer.code == 2 and "written by a later version of dspodfl (format 2, here 1)" in answer.err
+
+
+def test_a_change_that_is_cut_short_leaves_each_file_old_or_new(tmp_path, monkeypatch):
+    files_ = Folder(tmp_path, "theory")
+    with files_.change(state=COMPLETE) as change:
+        change.write("result.json", b"old")
+        change.write("table.csv", b"old")
+    real, count = os.replace, [0]
+    for last in range(4):
+        count[0] = 0
+
+        def dying(*given, last=last):
+            count[0] += 1
+            if count[0] > last:
+                raise KeyboardInterrupt
+            real(*given)
+
+        def again(content=f"new {last}".encode()):
+            with files_.change() as change:
+                for name in ("result.json", "table.csv"):
+                    change.write(name, content)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", dying)
+            with pytest.raises(KeyboardInterrupt):
+                again()
+        manifest = files_.manifest()
+        assert all(files_.problem(name, manifest) is None for name in manifest.names), last
+        again()
+        assert {(tmp_path / name).read_bytes() for name in ("result.json", "table.csv")} == {f"new {last}".encode()}
+        assert files_.manifest().writing == {}
+
+
+def test_a_folder_of_another_kind_is_refused_plainly(finished, swept):
+    for words in (["show", "swept"], ["run", "--resume", "swept"]):
+        answer = finished(*words)
+        assert answer.code == 2 and "not the folder of a run, but of kind 'experiment'" in answer.err
+    assert finished("verify", "nowhere").code == 2 and finished("verify", ".").code == 0
+
+
+def test_the_theory_s_folder_is_not_taken_for_a_sweep(dspodfl):
+    answer = dspodfl("theory", "bound", "study.toml", "--out", "told", "--algorithms", "dgd")
+    assert answer.code == 0
+    record = json.loads((dspodfl.folder / "told/result.json").read_text())
+    assert (record["kind"], record["format"]) == ("theory bound", 1)
+    for manifest in (True, False):
+        answer = dspodfl("report", "told")
+        assert answer.code == 2 and "must be the folder of a run" in answer.err
+        if manifest:
+            assert dspodfl("verify", "told").out == "told: theory, 4 files, whole\n"
+            (dspodfl.folder / "told" / MANIFEST).unlink()
+
+
+# --- types, names, disks --------------------------------------------------------------------------------------
+
+
+def wrong(key, value):
+    def change(summary):
+        *tables, last = key.split(".")
+        table = summary
+        for name in tables:
+            table = table[name]
+        table[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("study", value) for value in (None, [], 1, "x", {})),
+        *(("algorithms", value) for value in (None, [], 1, "x", {}, {"dgd": 1}, {"dgd": {}})),
+        *(("study.wall_seconds", value) for value in (None, "1", [1])),
+        *(("study.iterations", value) for value in ("4", 4.5, None, -1)),
+        ("study.seeds", 3),
+        ("study.complete", "yes"),
+        ("study.device", 1),
+        *(("algorithms.dgd.targets", value) for value in (None, {}, [1], [{}], "x")),
+        *(("algorithms.dgd.final_accuracy", value) for value in (None, 0.5, {}, {"mean": "x", "std": 0})),
+        ("algorithms.dgd.final_delay", {"delay_total": None}),
+        ("algorithms.dgd.seeds", "1"),
+        ("kind", "sweep"),
+        ("format", "x"),
+        ("format", 9),
+    ],
+)
+def test_a_summary_of_wrong_types_is_refused_by_field(finished, key, value):
+    folder = finished.folder / "out"
+    (folder / MANIFEST).unlink()  # it would be found by its checksum
+    summary = json.loads((folder / "summary.json").read_text())
+    wrong(key, value)(summary)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    for words in (["show", "out"], ["run", "--resume", "out"]):
+        answer = finished(*words)
+        assert answer.code == 2 and answer.err.count("\n") == 1 and "Traceback" not in answer.err
+        assert "summary.json" in answer.err and (key.rpartition(".")[2] in answer.err or "kind" in answer.err)
+
+
+@pytest.mark.parametrize(("key", "value"), [("about", 3), ("axes", "x"), ("verdicts", {}), ("title", 1), ("kind", [])])
+def test_a_result_of_wrong_types_is_refused_by_field(swept, key, value):
+    folder = swept.folder / "swept"
+    (folder / MANIFEST).unlink()
+    record = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(record | {key: value}))
+    answer = swept("report", "swept")
+    assert answer.code == 2 and key in answer.err and answer.err.count("\n") == 1
+
+
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_written(dspodfl):
+    name = os.fsdecode(b"out-\xff")
+    for words in (
+        ["run", "study.toml", "--out", name],
+        ["sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", name],
+        ["theory", "bound", "study.toml", "--out", name],
+        ["run", "--resume", name],
+        ["show", name],
+    ):
+        answer = dspodfl(*words)
+        assert answer.code == 2 and answer.err.count("\n") == 1, words
+    assert listing(dspodfl.folder) == ["study.toml"]
+
+
+def test_names_of_thousands_of_characters_are_one_line_and_exit_2(dspodfl):
+    long = "x" * 5000
+    for words in (
+        ["run", "study.toml", "--out", long],
+        ["run", "--resume", long],
+        ["run", long],
+        ["show", long],
+        ["verify", long],
+        ["init", long],
+        ["report", long],
+        ["report", "study.toml", "--out", long],
+        ["sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", long],
+        ["theory", "bound", "study.toml", "--out", long],
+        ["theory", "bound", "study.toml", "--compare", long],
+    ):
+        answer = dspodfl(*words)
+        assert answer.code == 2 and answer.err.count("\n") == 1 and "Traceback" not in answer.err, words
+    assert listing(dspodfl.folder) == ["study.toml"]
+
+
+def test_an_algorithm_may_have_a_name_of_any_length(tmp_path, monkeypatch):
+    from dspodfl.schedule import dgd
+
+    monkeypatch.setattr(Result, "draw", lambda *_: set())
+    names = ["a" * 5000, "a" * 4999 + "b", "../../up", "ß" * 90]
+    result = run(tiny(), schedules={name: lambda k, part, rates: dgd(k, part, rates) for name in names})
+    result.save(tmp_path / "out")
+    assert set(Result.load(tmp_path / "out").stacked) >= {(name, 0) for name in names}
+
+
+def test_a_sweep_on_a_full_disk_is_one_line(dspodfl):
+    with small_disk(dspodfl.folder / "small", "48k"):
+        answer = dspodfl("sweep", "study.toml", "--over", "train.batch_size=1,2,3", "--out", "small/swept", "--quiet")
+        assert answer.code == 2 and "could not be written ([Errno 28] No space left" in answer.err
+        assert answer.err.count("\n") == 1
+        assert not [name for name in listing(dspodfl.folder / "small") if "dspodfl-" in name]
+
+
+def test_show_prints_what_it_can_where_nothing_can_be_written(finished, monkeypatch):
+    def full(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    printed = finished("show", "out").out
+    monkeypatch.setattr(Result, "draw", full)
+    answer = finished("show", "out")
+    assert answer.code == 0 and answer.err == "the pictures were not drawn: Read-only file system\n"
+    assert answer.out == "".join(line for line in printed.splitlines(keepends=True) if not line.startswith("picture"))
+
+
+def test_a_foreign_picture_is_not_drawn_over(finished, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.chdir(finished.folder)
+    place(finished.folder / "out", {"network.png": "mine"})
+    answer = finished("show", "out")
+    assert answer.code == 0 and "the pictures were not drawn" in answer.err and "a foreign network.png" in answer.err
+    assert (finished.folder / "out/network.png").read_text() == "mine"
+
+
+def test_a_run_of_very_many_rows_is_warned_of(dspodfl, monkeypatch):
+    monkeypatch.setattr("dspodfl.rows.MANY", 5)
+    answer = dspodfl("run", "study.toml", "--out", "out", "--json")
+    assert answer.code == 0 and "about 6 rows will be measured" in answer.err and "eval.every" in answer.err
+
+
+def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, monkeypatch):
+    from dspodfl import simulation
+    from dspodfl.interrupt import Interrupted
+
+    def stop(*_, **__):
+        raise Interrupted(15)
+
+    stopped(dspodfl.folder / "out")
+    monkeypatch.setattr(simulation, "build", stop)
+    answer = dspodfl("run", "study.toml", "--out", "new")
+    assert answer.err == "interrupted before anything was measured; nothing was written\n"
+    answer = dspodfl("run", "--resume", "out")
+    before = "interrupted before anything was measured; out is as it was"
+    assert answer.err == f"{before}; go on with: dspodfl run --resume out\n"
+    answer = dspodfl("run", "study.toml", "--out", "out", "--overwrite")
+    assert answer.err == f"{before}\n"
+    assert Folder(dspodfl.folder / "out").manifest().state == INTERRUPTED
+
+
+def test_a_folder_of_0_1_is_read_resumed_and_overwritten(dspodfl):
+    folder = stopped(dspodfl.folder / "out")
+    (folder / MANIFEST).unlink()
+    assert Store(folder).sealed()
+    assert dspodfl("show", "out").code == 0
+    assert dspodfl("run", "--resume", "out", "--quiet").code == 0
+    assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)
+    assert dspodfl("verify", "out").code == 0 and not (folder / FOLDER).exists()
+    (folder / MANIFEST).unlink()
+    assert dspodfl("run", "study.toml", "--out", "out", "--overwrite", "--quiet").code == 0
+    assert dspodfl("verify", "out").code == 0 and not (folder / "models").exists()
+
+
+def test_hashes_are_those_of_the_files(finished):
+    folder = finished.folder / "out"
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert (manifest["kind"], manifest["format"], manifest["state"]) == ("run", 1, "complete")
+    assert set(manifest["files"]) == set(listing(folder)) - {MANIFEST}
+    for name, entry in manifest["files"].items():
+        content = (folder / name).read_bytes()
+        assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
