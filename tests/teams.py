@@ -63,6 +63,8 @@ class Threads:
                 for letter in mine:
                     if not letter["taken"]:  # from now on the sender may write into it again
                         letter["values"] = letter["values"].clone()
+                        if letter["values"].is_cuda:  # the others read it on streams of their own
+                            torch.cuda.current_stream().synchronize()
 
         return wait
 

@@ -5,9 +5,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from tests.test_budgets import study
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, federation, final, make_run, scattered
 
 from dspodfl import Config, run
+from dspodfl.budget import Budget
 from dspodfl.config.build import build
 from dspodfl.engine import Stack, gpu
 from dspodfl.engine import advance as ways
@@ -163,7 +165,7 @@ def test_iterations_in_which_all_rest_change_nothing(name):
     """A run whose clients and links hardly ever fire, and one that rests after some delay."""
     model, dataset = MODELS[name]()
     rare = make_run(data=dataset, sgd=Beta(0.2, 4.0), link=Beta(0.2, 4.0))
-    for one in (rare, replace(make_run(data=dataset), until=15.0)):
+    for one in (rare, replace(make_run(data=dataset), budget=Budget("delay", 15.0))):
         (block,) = Stack([one]).blocks(60, 60)
         assert not (block.v.any(dim=1) | block.v_hat.any(dim=1)).all()
         (expected,), (looks,) = final([one], model, iterations=60), on_gpu([one], model, iterations=60)
@@ -217,12 +219,22 @@ def test_minibatches_of_the_active_clients_are_those_of_their_numbers(name):
 def test_looking_at_models_at_every_iteration_changes_nothing(name):
     """Models are brought together to be looked at; those that do not mix stay where they are."""
     model, dataset = MODELS[name]()
-    runs = [*five_runs(dataset), replace(five_runs(dataset)[-1], until=30.0)]
+    runs = [*five_runs(dataset), replace(five_runs(dataset)[-1], budget=Budget("delay", 30.0))]
     seldom, often = (on_gpu(runs, model, iterations=40, every=every) for every in (40, 1))
     for one, other in zip(seldom, often, strict=True):
         assert torch.equal(one[-1].theta, other[-1].theta)
     for one, other in zip(final(runs, model, iterations=40), seldom, strict=True):
         assert torch.allclose(one.float(), other[-1].theta, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["svm", "mlp"])
+def test_runs_end_at_the_same_iterations_as_on_the_cpu(name):
+    """Whether or not runs that are over leave the stack on the way."""
+    settings = study(value=1500.0, model={"name": name}, evaluation={"points": 5})
+    here, there = (run(settings, device=device).metrics for device in ("cpu", "cuda"))
+    exact = [*EXACT, *(column for column in here if column.startswith("delay"))]
+    assert here[exact].equals(there[exact])
+    assert np.allclose(here["loss"], there["loss"], rtol=1e-2)
 
 
 @pytest.mark.parametrize("order", RULES)

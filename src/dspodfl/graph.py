@@ -284,6 +284,20 @@ def _uniforms(word: int) -> np.random.RandomState:
     return np.random.RandomState([word])
 
 
+def _isolated(source: np.random.RandomState, n: int, word: int, radius: float) -> bool:
+    """Whether some client of a small geometric graph surely has no neighbour; most draws of sparse ones have one.
+
+    ``source`` is started again from the word: that takes a fiftieth of making a new one.
+    """
+    if not 1 < n <= _FEW:
+        return False
+    source.seed([word])
+    x, y = source.random_sample((n, 2)).T
+    square = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2
+    np.fill_diagonal(square, np.inf)
+    return bool(square.min(axis=1).max() > radius**2 * (1 + 1e-9))  # what is near the radius is not decided here
+
+
 def _geometric(n: int, seed: int, radius: float) -> Graph:
     """As `networkx.random_geometric_graph`: the same positions and links from the same seed."""
     from scipy.spatial import cKDTree
@@ -309,6 +323,8 @@ def _erdos_renyi(n: int, seed: int, p: float) -> Graph:
     return Graph.from_edges(n, np.concatenate(found))
 
 
+_FEW = 64
+"""Clients of a graph whose pairs are all looked through in less time than a tree of them is made."""
 _PAIRS = 2**22
 """Pairs of clients drawn in one batch."""
 _MOST_SHUFFLED = 20_000_000
@@ -416,20 +432,23 @@ def generate(
     """
     if kind not in GENERATORS:
         raise InputError("graph.kind", kind, f"one of {', '.join(GENERATORS)}{nearest(kind, GENERATORS)}")
-    random, generator = GENERATORS[kind]
-    if not random:
+    drawn_at_random, generator = GENERATORS[kind]
+    if not drawn_at_random:
         return generator(n, **parameters)
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     what, advice = f"{kind} with {n} clients, {given}", "change the parameters or set allow_disconnected = true"
     hopeless = log_connected(kind, n, parameters) + math.log(ATTEMPTS) < _HOPELESS
     if hopeless and not allow_disconnected:
         raise InputError("graph", what, f"connected, but none of {ATTEMPTS:,} draws would be; {advice}")
+    source = np.random.RandomState(0)
     for first in range(0, ATTEMPTS, 100):
         attempts = np.arange(first, min(first + 100, ATTEMPTS))
         words = rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist()
         for attempt, word in enumerate(words, first):
             if on_draw:
                 on_draw(attempt)
+            if kind == "geometric" and not allow_disconnected and _isolated(source, n, word, **parameters):
+                continue
             drawn = generator(n, seed=word, **parameters)
             if allow_disconnected or drawn.connected:
                 return drawn

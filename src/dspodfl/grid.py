@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dspodfl.bounded import parse_toml
@@ -92,13 +93,13 @@ class Cell:
     point: Mapping[str, Value]
     config: Config
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A name for what the cell computes: equal for equal configurations of one version of the numbers."""
         content = self.config.model_dump(mode="json", exclude=set(FREE), exclude_defaults=True)
         return _named([NUMBERS, content])
 
-    @property
+    @cached_property
     def former_digest(self) -> str | None:
         """The name that version 0.1 gave the same cell; None where it computes what 0.1 could not.
 

@@ -146,15 +146,18 @@ class Sweep:
         owner = [cell for cell, each in batch for _ in each.runs]
         rows: dict[str, list[Row]] = {cell.digest: [] for cell, _ in batch}
         over: set[int] = set()
+        going = {cell.digest: len(each.runs) for cell, each in batch}
         since = time.monotonic()
         for found in measure(study, self._device, watch):
             for r, row in zip(found.runs, found.rows, strict=True):
                 rows[owner[r].digest].append(row)
             if self.progress and found.rows:
                 self.progress.show(found.rows, [owner[r].digest for r in found.runs])
-            over |= found.ended
-            going = {owner[r].digest for r in range(len(owner)) if r not in over}
-            done = [cell for cell, _ in batch if cell.digest in rows and cell.digest not in going]
+            new = found.ended - over
+            over |= new
+            for r in new:
+                going[owner[r].digest] -= 1
+            done = [cell for cell, _ in batch if cell.digest in rows and not going[cell.digest]] if new else []
             seconds = (time.monotonic() - since) / max(1, len(done))
             self._finish({cell.digest: (cell, rows.pop(cell.digest)) for cell in done}, seconds)
             yield from done
