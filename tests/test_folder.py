@@ -282,6 +282,18 @@ def test_what_an_option_writes_is_refused_before_anything_is_computed(dspodfl, o
     assert (dspodfl.folder / "own" / name).read_text() == "mine"
 
 
+def test_a_foreign_model_whose_name_is_needed_is_refused_before_anything_is_computed(dspodfl):
+    foreign = {"models/dgd-seed0.safetensors": "mine"}
+    place(dspodfl.folder / "own", foreign)
+    answer = dspodfl("run", "study.toml", "--out", "own", "--overwrite", "--save-models")
+    assert answer.code == 2 and "a foreign dgd-seed0.safetensors" in answer.err
+    assert listing(dspodfl.folder / "own") == [*foreign]
+    words = ["run", "study.toml", "--out", "own", "--overwrite", "--save-models", "--quiet"]
+    assert dspodfl(*words, "--set", "seed=4").code == 0  # it needs other names
+    assert (dspodfl.folder / "own/models/dgd-seed0.safetensors").read_text() == "mine"
+    assert set(Result.load(dspodfl.folder / "own").stacked) == {("dspodfl", 4), ("dgd", 4)}
+
+
 def test_a_file_of_ours_that_was_replaced_by_another_is_not_overwritten(finished):
     path = finished.folder / "out/events.npz"
     path.write_text("mine")

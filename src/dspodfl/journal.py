@@ -150,6 +150,7 @@ def read(path: Path, into: Any = None, columns: Sequence[str] = ()) -> Found:
     >>> journal = Journal(path)
     >>> journal.begin({"runs": 1}, [])
     >>> journal.append([{"algorithm": "dgd", "seed": 0, "iteration": 0, "loss": 0.5}])
+    >>> journal.close()
     >>> _ = path.write_bytes(path.read_bytes() + b'{"rows": [{"algori')
     >>> read(path).rows
     [{'algorithm': 'dgd', 'seed': 0, 'iteration': 0, 'loss': 0.5}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -19,7 +20,7 @@ from dspodfl.files import entry_of, sync, write
 from dspodfl.folder import CLAIMED, MANIFEST, UNFINISHED, Folder, ForeignFileError, Manifest, claim, looks_ours
 from dspodfl.journal import JOURNAL, Found, Journal
 from dspodfl.judging import COLUMNS, Row
-from dspodfl.results import ALWAYS, Result, has_journal, read_parquet
+from dspodfl.results import ALWAYS, Result, has_journal, model_file, read_parquet
 from dspodfl.rows import Rows
 
 CONFIG = "config.toml"
@@ -72,6 +73,7 @@ class Keeper:
             config: the resolved configuration, as TOML.
         """
         claim_run(self.folder, self.options, overwrite=overwrite)
+        self._files.guard(_models(config) if self.options.get("models") else [])
         self._config = config
         missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         try:
@@ -295,6 +297,13 @@ def claim_run(folder: Path, options: Mapping[str, Any], *, overwrite: bool) -> N
         path = folder / name
         if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
             raise ForeignFileError(path)
+
+
+def _models(config: str) -> list[str]:
+    """The files that the models of a study will be written to."""
+    raw = tomllib.loads(config)
+    seeds = range(raw["seed"], raw["seed"] + raw["seeds"]) if raw else ()
+    return [model_file(name, seed) for name in raw.get("algorithms", ()) for seed in seeds]
 
 
 def _sweep(parent: Path) -> None:

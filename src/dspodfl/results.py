@@ -156,7 +156,7 @@ class Result:
 
     def _names(self, models: bool) -> list[str]:
         """The files that are written."""
-        own = [_model_file(*key) for key in self.stacked] if models else []
+        own = [model_file(*key) for key in self.stacked] if models else []
         return [*ALWAYS, *(["events.npz"] if self.events else []), *own]
 
     def write(self, folder: Folder, id: str, *, models: bool, about: Mapping[str, Any] | None = None) -> None:
@@ -175,7 +175,7 @@ class Result:
             about = {"algorithm": algorithm, "seed": seed, "layout": "each tensor is (clients, *shape)"}
             plain = {key: value.contiguous() for key, value in tensors.items()}
             content = safetensors.torch.save(plain, metadata={"run": json.dumps(about)})
-            change.write(_model_file(algorithm, seed), content)
+            change.write(model_file(algorithm, seed), content)
         if self.times is not None:
             self.summary["study"].update(self.times())
         change.write("summary.json", (json.dumps(self.record(), indent=2, ensure_ascii=False) + "\n").encode())
@@ -436,7 +436,7 @@ def _load_models(files: Folder, manifest: Manifest | None) -> list[tuple[Key, di
     return out
 
 
-def _model_file(algorithm: str, seed: int) -> str:
+def model_file(algorithm: str, seed: int) -> str:
     """The file of a run's models: no name of an algorithm leads out of the folder, or is too long for it."""
     name = quote(algorithm, safe=" ")
     if len(name) > 150:
