@@ -10,6 +10,7 @@ from scripts.attack.sandbox import Ending, judge
 from tests.edge import CommandLine, tiny
 
 from dspodfl import Config, ConfigError, InputError, bounded, run
+from dspodfl.bounds import appraise
 from dspodfl.data import Dataset, load_npz
 from dspodfl.data.formats import read_cifar_python
 from dspodfl.data.synthetic import ridge
@@ -185,6 +186,11 @@ def test_sweeps_over_tables_and_lists_are_run_written_and_drawn(monkeypatch, cap
 def test_what_nests_too_deep_cannot_be_varied_or_set(text):
     with pytest.raises(ConfigError, match="--over"):
         Axis.parse(text)
+
+
+def test_bounds_over_more_iterations_than_can_be_summed_are_refused():
+    with pytest.raises(InputError, match=r"train\.iterations = 2147483647: must be at most 10,000,000"):
+        appraise(tiny(train={"iterations": 2**31 - 1}))
 
 
 # --- runs that diverge ------------------------------------------------------------------------------------------

@@ -130,11 +130,14 @@ def test_a_draw_that_is_not_connected_is_told():
 
 
 def test_graphs_that_would_never_be_connected_are_refused_before_any_is_drawn(monkeypatch):
-    monkeypatch.setattr("dspodfl.graph.GENERATORS", {"geometric": (True, None), "erdos_renyi": (True, None)})
+    monkeypatch.setattr(
+        "dspodfl.graph.GENERATORS", dict.fromkeys(("geometric", "erdos_renyi", "regular"), (True, None))
+    )
     for kind, n, parameters in (
         ("geometric", 4, {"radius": 1e-8}),
         ("geometric", 10_000, {"radius": 0.005}),
         ("erdos_renyi", 1000, {"p": 1e-3}),
+        ("regular", 4, {"degree": 1}),
     ):
         with pytest.raises(InputError, match="none of 100,000 draws would be"):
             generate(kind, n, 0, **parameters)

@@ -302,7 +302,7 @@ def _bomb(name: str, head: bytes = b"") -> Put:
     """An archive of one member: a head, then 3.75 GiB of zeros packed into four megabytes."""
 
     def put(path: Path) -> None:
-        pack = zlib.compressobj(1, zlib.DEFLATED, -15)
+        pack = zlib.compressobj(9, zlib.DEFLATED, -15)
         begin = pack.compress(head) + pack.flush(zlib.Z_FULL_FLUSH)
         block = pack.compress(bytes(_BLOCK)) + pack.flush(zlib.Z_FULL_FLUSH)  # on its own, so it can be repeated
         packed = begin + block * _BLOCKS + b"\x03\x00"

@@ -74,7 +74,7 @@ def _stat(path: str | os.PathLike[str]) -> os.stat_result:
     except OSError as error:
         raise _refused(path, error) from None
     except ValueError:  # a NUL byte in the name
-        raise DataError(f"{_name(path)}: cannot be the name of a file") from None
+        raise MissingFileError(f"{_name(path)}: no such file; it cannot be the name of one") from None
 
 
 def _refused(path: str | os.PathLike[str], error: OSError) -> DataError:

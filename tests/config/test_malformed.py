@@ -234,7 +234,7 @@ VALUES = {
         'rates.link={law="truncnorm",mean=0.5,std=0}', says=["rates.link.std = 0", "greater than 0"]
     ),
     "a law beyond floating point": change(
-        'rates.sgd={law="truncnorm",mean=1e308,std=1e-300}', says=["rates.sgd", "1e+308", "finite"]
+        'rates.sgd={law="truncnorm",mean=1e308,std=1e-300}', says=["rates.sgd.mean = 1e+308"]
     ),
     "a rate of nothing": change('rates.sgd={law="constant",value=0}', says=["rates.sgd.value = 0"]),
     "a rate above one": change('rates.link={law="constant",value=1.5}', says=["rates.link.value = 1.5"]),

@@ -21,6 +21,7 @@ from dspodfl.study import Study
 from dspodfl.theory.constants import Constants
 
 POINTS = 30
+_MOST_ITERATIONS = 10**7
 Cache = MutableMapping[str, Knowledge]
 
 
@@ -108,6 +109,7 @@ class Appraisal:
         return pd.DataFrame(rows, columns=["algorithm", "family", "what", "value", "limit", "holds"])
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused, or shown as missing
 def appraise(
     config: Config,
     epsilon: float | None = None,
@@ -127,7 +129,9 @@ def appraise(
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
     config, study, settings = build(config)
-    alpha = study.runs[0].learning_rate(np.arange(study.iterations))
+    if study.iterations > _MOST_ITERATIONS:
+        raise InputError("train.iterations", study.iterations, f"at most {_MOST_ITERATIONS:,} for bounds over a run")
+    alpha = study.runs[0].learning_rate(np.zeros(1, dtype=np.int64))
     known = {s.seed: _known(config, study, s, float(alpha[0]), reach, points, cache) for s in settings}
     common = worst(list(known.values()))
     start = float(np.mean([found.distance or 0.0 for found in known.values()]))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from dspodfl.config import schema
 from dspodfl.config.model_tables import Factory
+from dspodfl.config.tables import LEAST, SMALLEST
 from dspodfl.errors import nearest, shown
 
 _WORDS = {
@@ -27,6 +28,8 @@ _WORDS = {
 }
 
 
+_AT_LEAST = {SMALLEST: f"greater than 0 (at least {SMALLEST:g})", LEAST: "greater than 0 (at least 2⁻³² ≈ 2.3e-10)"}
+"""What is said of limits that nobody but an attacker meets."""
 _MOST_PROBLEMS = 20
 _LONGEST_KEY = 100
 
@@ -49,7 +52,7 @@ def explain(error: ValidationError) -> list[str]:
             lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-            words = _WORDS.get(kind, plain).format(**context)
+            words = _AT_LEAST.get(context.get("ge", 0)) or _WORDS.get(kind, plain).format(**context)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
     more = max(len(problems) - _MOST_PROBLEMS, 0)

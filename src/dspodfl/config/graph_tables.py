@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
 from dspodfl.config.tables import LEAST, WORD, Chance, Count, Positive, Seed, Table, as_list, refuse
+from dspodfl.errors import shown
 
 
 class StaticDynamics(Table):
@@ -34,7 +35,9 @@ class SwitchingDynamics(Table):
                 field, value = f"graph.dynamics.graphs[{turn}].{key}", graph.model_dump(mode="json")[key]
                 refuse(field, value, "left out: it belongs to the graph table itself, not to one of its turns")
         if (self.period is None) == (self.times is None):
-            refuse("graph.dynamics.period", self.period, f"given, or else times (= {self.times}), and not both")
+            refuse(
+                "graph.dynamics.period", self.period, f"given, or else times (= {shown(self.times, 80)}), and not both"
+            )
         return self
 
 
