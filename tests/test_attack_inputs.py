@@ -193,6 +193,12 @@ def test_bounds_over_more_iterations_than_can_be_summed_are_refused():
         appraise(tiny(train={"iterations": 2**31 - 1}))
 
 
+@pytest.mark.parametrize("l2", [1e-12, 1e-308])
+def test_bounds_whose_constants_leave_floating_point_are_refused(l2):
+    with pytest.raises(InputError, match="stay within floating point"):
+        appraise(tiny(model={"name": "logistic", "l2": l2}))
+
+
 # --- runs that diverge ------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from dspodfl.bounds.sporadicity import Sporadicity, sporadicity
 from dspodfl.bounds.statement import Statement
 from dspodfl.config import Config
 from dspodfl.config.build import Setting, build
-from dspodfl.errors import InputError
+from dspodfl.errors import ConfigError, DataError, InputError
 from dspodfl.study import Study
 from dspodfl.theory.constants import Constants
 
@@ -128,6 +128,19 @@ def appraise(
         raise InputError("train.until_delay", config.train.until_delay, "absent: no theorem is about runs that rest")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
+    try:
+        return _appraised(config, epsilon, reach, points, cache)
+    except (InputError, ConfigError, DataError):
+        raise
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+        what = f"{config.data.name}, {getattr(config.model, 'name', 'factory')}"
+        allowed = f"a problem whose constants and bounds stay within floating point ({error})"
+        raise InputError("theory", what, allowed) from error
+
+
+def _appraised(
+    config: Config, epsilon: float | None, reach: float | None, points: int, cache: Cache | None
+) -> Appraisal:
     config, study, settings = build(config)
     if study.iterations > _MOST_ITERATIONS:
         raise InputError("train.iterations", study.iterations, f"at most {_MOST_ITERATIONS:,} for bounds over a run")

@@ -35,9 +35,8 @@ class SwitchingDynamics(Table):
                 field, value = f"graph.dynamics.graphs[{turn}].{key}", graph.model_dump(mode="json")[key]
                 refuse(field, value, "left out: it belongs to the graph table itself, not to one of its turns")
         if (self.period is None) == (self.times is None):
-            refuse(
-                "graph.dynamics.period", self.period, f"given, or else times (= {shown(self.times, 80)}), and not both"
-            )
+            other = f"times (= {shown(self.times, 80)})"
+            refuse("graph.dynamics.period", self.period, f"given, or else {other}, and not both")
         return self
 
 
