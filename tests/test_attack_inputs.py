@@ -16,7 +16,7 @@ from dspodfl.data.formats import read_cifar_python
 from dspodfl.data.synthetic import ridge
 from dspodfl.errors import DataError
 from dspodfl.graph_file import read_graph
-from dspodfl.grid import Axis
+from dspodfl.grid import Axis, cells
 
 # --- a slice of the attack --------------------------------------------------------------------------------------
 
@@ -161,6 +161,11 @@ def test_a_pickle_that_asks_for_a_memo_larger_than_itself_is_refused_before_it_i
 )
 def test_tables_and_lists_are_points_with_labels_that_can_be_read(text, labels):
     assert [point.value for point in Axis.parse(text).points] == labels
+
+
+def test_what_is_a_column_of_the_tables_anyway_cannot_be_varied():
+    with pytest.raises(ConfigError, match="--over seed: must be another key"):
+        cells({}, [Axis.parse("seed=1,2")])
 
 
 def test_an_escaped_quotation_mark_does_not_end_a_string():

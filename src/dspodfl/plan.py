@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dspodfl import memory as machine
 from dspodfl.engine import Run
 from dspodfl.models import Model
 
@@ -98,9 +99,7 @@ def free_memory(device: torch.device) -> int:
     """Bytes that are free on a device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    import psutil  # not needed where there is a GPU
-
-    return int(psutil.virtual_memory().available)
+    return machine.available()
 
 
 def activations(model: Model, batch_size: int) -> int:
