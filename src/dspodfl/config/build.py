@@ -67,7 +67,7 @@ def build(
     rate = _learning_rate(config.train.learning_rate)
     settings = [shared.setting(seed, rate) for seed in range(config.seed, config.seed + config.seeds)]
     model = _model(config, settings[0].data, own)
-    footprint.check_model(config, model)
+    footprint.check_model(config, model, settings[0].rates.graph.links)
     _check_optimum(model, settings[0].data)
     settings = _with_optimum(model, settings)
     schedules = {name: _schedule(name, config, own, settings[0]) for name in config.algorithms}
