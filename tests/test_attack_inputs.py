@@ -10,12 +10,13 @@ from scripts.attack.sandbox import Ending, judge
 from tests.edge import CommandLine, tiny
 
 from dspodfl import Config, ConfigError, InputError, bounded, run
+from dspodfl.bounds import appraise
 from dspodfl.data import Dataset, load_npz
 from dspodfl.data.formats import read_cifar_python
 from dspodfl.data.synthetic import ridge
 from dspodfl.errors import DataError
 from dspodfl.graph_file import read_graph
-from dspodfl.grid import Axis
+from dspodfl.grid import Axis, cells
 
 # --- a slice of the attack --------------------------------------------------------------------------------------
 
@@ -162,6 +163,11 @@ def test_tables_and_lists_are_points_with_labels_that_can_be_read(text, labels):
     assert [point.value for point in Axis.parse(text).points] == labels
 
 
+def test_what_is_a_column_of_the_tables_anyway_cannot_be_varied():
+    with pytest.raises(ConfigError, match="--over seed: must be another key"):
+        cells({}, [Axis.parse("seed=1,2")])
+
+
 def test_an_escaped_quotation_mark_does_not_end_a_string():
     assert [point.value for point in Axis.parse(r'a="x\",y","z"').points] == ['x",y', "z"]
 
@@ -185,6 +191,17 @@ def test_sweeps_over_tables_and_lists_are_run_written_and_drawn(monkeypatch, cap
 def test_what_nests_too_deep_cannot_be_varied_or_set(text):
     with pytest.raises(ConfigError, match="--over"):
         Axis.parse(text)
+
+
+def test_bounds_over_more_iterations_than_can_be_summed_are_refused():
+    with pytest.raises(InputError, match=r"train\.iterations = 2147483647: must be at most 10,000,000"):
+        appraise(tiny(train={"iterations": 2**31 - 1}))
+
+
+@pytest.mark.parametrize("l2", [1e-12, 1e-308])
+def test_bounds_whose_constants_leave_floating_point_are_refused(l2):
+    with pytest.raises(InputError, match="stay within floating point"):
+        appraise(tiny(model={"name": "logistic", "l2": l2}))
 
 
 # --- runs that diverge ------------------------------------------------------------------------------------------

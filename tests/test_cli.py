@@ -503,13 +503,14 @@ def test_a_diverging_run_is_reported_and_the_others_go_on(dspodfl):
     assert found["dspodfl"]["final_loss"]["mean"] > 0
 
 
-def test_a_loss_beyond_floating_point_is_null_in_the_summary_and_draws(dspodfl):
+def test_a_run_whose_loss_is_beyond_floating_point_has_diverged_and_draws(dspodfl):
     words = [*DIVERGING, *changes("train.iterations=15", "eval.every=15")]
     answer = dspodfl("run", "study.toml", "--out", "out", *words)
     assert answer.code == 0 and "Warning" not in answer.err
     metrics = pd.read_parquet(dspodfl.folder / "out/metrics.parquet")
     last = metrics[metrics["algorithm"] == "dgd"].iloc[-1]
-    assert not last["diverged"] and np.isinf(last["loss"])
+    assert last["diverged"] and np.isnan(last["loss"])
+    assert "DGD (1 diverged)" in answer.out and "that diverged)" in answer.out
     text = (dspodfl.folder / "out/summary.json").read_text()
     assert "Infinity" not in text and "NaN" not in text
 

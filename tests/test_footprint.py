@@ -130,11 +130,14 @@ def test_a_draw_that_is_not_connected_is_told():
 
 
 def test_graphs_that_would_never_be_connected_are_refused_before_any_is_drawn(monkeypatch):
-    monkeypatch.setattr("dspodfl.graph.GENERATORS", {"geometric": (True, None), "erdos_renyi": (True, None)})
+    monkeypatch.setattr(
+        "dspodfl.graph.GENERATORS", dict.fromkeys(("geometric", "erdos_renyi", "regular"), (True, None))
+    )
     for kind, n, parameters in (
         ("geometric", 4, {"radius": 1e-8}),
         ("geometric", 10_000, {"radius": 0.005}),
         ("erdos_renyi", 1000, {"p": 1e-3}),
+        ("regular", 4, {"degree": 1}),
     ):
         with pytest.raises(InputError, match="none of 100,000 draws would be"):
             generate(kind, n, 0, **parameters)
@@ -146,8 +149,12 @@ def test_models_of_all_clients_must_fit_where_there_is_one_process_and_no_other_
     monkeypatch.setattr(memory, "available", lambda: 2**30)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(InputError, match=r"1,011,010 parameters for 1,000 clients would take about 13\.2 GiB"):
+    with pytest.raises(InputError, match=r"1,011,010 parameters for 1,000 clients.* about 13\.2 GiB"):
         check_model(config, model)
+    small = build_model("mlp", (3,), 4, hidden=[2])
+    check_model(config, small, links=1000)
+    with pytest.raises(InputError, match=r"clients\.count = 1000: .* with 10,000,000 links would take about 1\.9 GiB"):
+        check_model(config, small, links=10_000_000)
     monkeypatch.setenv("WORLD_SIZE", "8")
     check_model(config, model)
 

@@ -50,6 +50,13 @@ def test_what_does_not_fit_is_cut_into_as_few_even_waves_as_fit():
     assert sizes_of(planned([5] * 7, 20)) == [4, 3] or sizes_of(planned([5] * 7, 20)) == [3, 4]
 
 
+def test_links_take_room_where_there_are_many(monkeypatch):
+    monkeypatch.setattr("dspodfl.plan._FEW_LINKS", 0)
+    assert planned([5, 5, 5], 15).left != ([0, 1, 2],)
+    monkeypatch.setattr("dspodfl.plan._LINK_BYTES", 0)
+    assert planned([5, 5, 5], 15).left == ([0, 1, 2],)
+
+
 def test_every_run_is_in_one_wave_even_where_no_run_fits():
     found = planned([5, 1, 9, 3], 2)
     assert sorted(r for wave in found.left for r in wave) == [0, 1, 2, 3]

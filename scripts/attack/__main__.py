@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from scripts.attack import Tally, flips, kills
+from scripts.attack import Tally, extremes, flips, hostile, kills
 
 ATTACKS: dict[str, Callable[[int], Iterator[Tally]]] = {
     "kills": kills.attack,
     "flips": flips.attack,
+    "extremes": extremes.attack,
+    "hostile": hostile.attack,
 }
 BEGIN = "<!-- attack: {} (written by python -m scripts.attack --write; do not edit) -->"
 END = "<!-- end of {} -->"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
+from scripts.attack import Tally, thinned
 from scripts.attack.sandbox import RUN, Sandbox, report
 
 from dspodfl.config import Config, dumps
@@ -63,12 +64,21 @@ BASE: dict[str, Any] = {
 DOWNLOADED = ("fmnist", "mnist", "cifar10")
 
 
-def run(quick: bool, seed: int) -> dict[str, object]:
+def attack(every: int = 1) -> Iterator[Tally]:
+    """Try one case of every so many."""
+    found = run(quick=False, seed=0, every=every)
+    yield Tally(
+        "extremes", "a value for every key", int(str(found["tried"])), int(str(found["held"])), list(found["failures"])
+    )  # type: ignore[call-overload]
+
+
+def run(quick: bool, seed: int, every: int = 1) -> dict[str, object]:
     """Try every value for every key, or a sample of them.
 
     Args:
         quick: a sample of 60 attempts, and none of them is run.
         seed: of the sample.
+        every: try one case of this number.
 
     Returns:
         ``tried`` and ``held``, and ``failures``: a line each.
@@ -76,6 +86,7 @@ def run(quick: bool, seed: int) -> dict[str, object]:
     """
     tried, failures = 0, []
     attempts = list(cases())
+    attempts = thinned(attempts, every)
     if quick:
         attempts = random.Random(seed).sample(attempts, 60)
     with tempfile.TemporaryDirectory() as folder, Sandbox(prepared(Path(folder))) as sandbox:

@@ -74,16 +74,17 @@ def _stat(path: str | os.PathLike[str]) -> os.stat_result:
     except OSError as error:
         raise _refused(path, error) from None
     except ValueError:  # a NUL byte in the name
-        raise DataError(f"{_name(path)}: cannot be the name of a file") from None
+        raise MissingFileError(f"{name_of(path)}: no such file; it cannot be the name of one") from None
 
 
 def _refused(path: str | os.PathLike[str], error: OSError) -> DataError:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return MissingFileError(f"{_name(path)}: no such file")
-    return DataError(f"{_name(path)}: cannot be read ({error.strerror or error})")
+        return MissingFileError(f"{name_of(path)}: no such file")
+    return DataError(f"{name_of(path)}: cannot be read ({error.strerror or error})")
 
 
-def _name(path: str | os.PathLike[str]) -> str:
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Return a path as a message can show it: printable, and not too long."""
     text = os.fspath(path)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 300 else text[:299] + "…"
@@ -101,9 +102,9 @@ _KINDS = (
 def _checked(path: str | os.PathLike[str], found: os.stat_result, limit: int) -> int:
     if not stat.S_ISREG(found.st_mode):
         kind = next((words for test, words in _KINDS if test(found.st_mode)), "no regular file")
-        raise DataError(f"{_name(path)}: cannot be read: it is {kind}, and must be a regular file")
+        raise DataError(f"{name_of(path)}: cannot be read: it is {kind}, and must be a regular file")
     if found.st_size > limit:
-        raise DataError(f"{_name(path)}: has {found.st_size:,} bytes; must have at most {limit:,}")
+        raise DataError(f"{name_of(path)}: has {found.st_size:,} bytes; must have at most {limit:,}")
     return found.st_size
 
 
@@ -152,7 +153,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = DATA) -> bytes:
         except OSError as error:
             raise _refused(path, error) from None
     if len(content) > limit:  # files of /proc and /sys say that they are empty
-        raise DataError(f"{_name(path)}: has more than {limit:,} bytes; must have at most that")
+        raise DataError(f"{name_of(path)}: has more than {limit:,} bytes; must have at most that")
     return content
 
 
@@ -170,7 +171,7 @@ def fits(path: str | os.PathLike[str], size: int, what: str = "its content") -> 
     """
     free = memory.available()
     if size > SHARE * free:
-        raise DataError(f"{_name(path)}: {what} takes {gib(size)}, and {gib(free)} of memory are free")
+        raise DataError(f"{name_of(path)}: {what} takes {gib(size)}, and {gib(free)} of memory are free")
 
 
 def read_text(path: str | os.PathLike[str], limit: int = TEXT) -> str:
@@ -188,7 +189,7 @@ def read_text(path: str | os.PathLike[str], limit: int = TEXT) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{_name(path)}: cannot be read as utf-8 text (byte {error.start}: {error.reason})") from None
+        raise DataError(f"{name_of(path)}: cannot be read as utf-8 text (byte {error.start}: {error.reason})") from None
 
 
 # --- TOML and JSON ----------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def read_toml(path: str | os.PathLike[str], limit: int = TOML) -> dict[str, Any]
     try:
         return parse_toml(text)
     except ValueError as error:  # TOMLDecodeError, or an integer too long to be read
-        raise DataError(f"{_name(path)}: not valid TOML: {error}") from None
+        raise DataError(f"{name_of(path)}: not valid TOML: {error}") from None
 
 
 def read_json(path: str | os.PathLike[str], limit: int = JSON) -> Any:
@@ -265,11 +266,11 @@ def read_json(path: str | os.PathLike[str], limit: int = JSON) -> Any:
         found = None
         too_deep = True
     except ValueError as error:
-        raise DataError(f"{_name(path)}: not valid JSON: {error}") from None
+        raise DataError(f"{name_of(path)}: not valid JSON: {error}") from None
     else:
         too_deep = _too_deep(found)
     if too_deep:
-        raise DataError(f"{_name(path)}: not valid here: lists and objects nest more than {DEPTH} deep")
+        raise DataError(f"{name_of(path)}: not valid here: lists and objects nest more than {DEPTH} deep")
     return found
 
 
@@ -332,15 +333,15 @@ class Npz(Mapping[str, np.ndarray]):
             raise
         except zipfile.BadZipFile as error:
             self._file.close()
-            raise DataError(f"{_name(path)}: cannot be read: not an .npz archive ({_why(error)})") from None
+            raise DataError(f"{name_of(path)}: cannot be read: not an .npz archive ({_why(error)})") from None
         except _BAD as error:
             self._file.close()
-            raise DataError(f"{_name(path)}: cannot be read as .npz with plain arrays: {_why(error)}") from None
+            raise DataError(f"{name_of(path)}: cannot be read as .npz with plain arrays: {_why(error)}") from None
 
     def _headers(self) -> Iterator[tuple[str, Header]]:
         members = self._zip.infolist()
         if len(members) > _MEMBERS:
-            raise DataError(f"{_name(self.path)}: has {len(members):,} members; must have at most {_MEMBERS:,}")
+            raise DataError(f"{name_of(self.path)}: has {len(members):,} members; must have at most {_MEMBERS:,}")
         for member in members:
             if member.filename.endswith(".npy"):
                 yield member.filename.removesuffix(".npy"), self._header(member)
@@ -375,7 +376,7 @@ class Npz(Mapping[str, np.ndarray]):
             with self._zip.open(f"{name}.npy") as stream:
                 return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
         except _BAD as error:
-            raise DataError(f"{_name(self.path)}: array {name} cannot be read: {_why(error)}") from None
+            raise DataError(f"{name_of(self.path)}: array {name} cannot be read: {_why(error)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.headers)

@@ -389,6 +389,8 @@ def log_connected(kind: str, n: int, parameters: Mapping[str, Any]) -> float:
     >>> round(log_connected("erdos_renyi", 3, {"p": 0.001}), 1)
     -12.7
     """
+    if kind == "regular" and parameters["degree"] == 1 and n > 2:
+        return -math.inf  # pairs
     near = {"geometric": math.pi * min(parameters.get("radius", 1.0), 1.0) ** 2, "erdos_renyi": parameters.get("p", 1)}
     p = near.get(kind, 1.0)
     if n < 2 or not 0.0 < p < 1.0:

@@ -22,6 +22,7 @@ from typing import Any
 from dspodfl.bounded import parse_toml
 from dspodfl.config import FREE, Config
 from dspodfl.errors import ConfigError
+from dspodfl.judging import COLUMNS
 
 NUMBERS = 1
 """The version of what is computed. It moves whenever the same configuration gives other numbers, or a default changes:
@@ -135,6 +136,10 @@ def cells(base: Mapping[str, Any], axes: Sequence[Axis]) -> list[Cell]:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ConfigError([f"--over {twice[0]}: must be varied once"])
+    taken = [name for name in names if name in COLUMNS]
+    if taken:
+        advice = "; seeds = N gives N of them" if taken[0] == "seed" else ""
+        raise ConfigError([f"--over {taken[0]}: must be another key: the tables have a column of that name{advice}"])
     out = []
     for points in itertools.product(*(axis.points for axis in axes)):
         raw = copy.deepcopy(dict(base))

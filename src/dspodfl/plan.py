@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dspodfl import memory as machine
 from dspodfl.engine import Run
 from dspodfl.models import Model
 
@@ -18,6 +19,8 @@ _SHARE = 0.85
 """Of the memory that is free, what a wave may take: estimates are rough, and allocators round up."""
 _COPIES = 3.5
 """Matrices of the models' size at a time: models, new models, gradients, and a half for what lies between."""
+_LINK_BYTES, _FEW_LINKS = 200, 100_000
+"""A link of a run that advances: its ends, rates, weights, events and delays; and those that are in `_BESIDES`."""
 _BESIDES = {"cpu": 0.5 * 2**30, "cuda": 4 * 2**30}
 """What random words, scores under evaluation and libraries take, whatever the study."""
 
@@ -82,25 +85,27 @@ def make_plan(
     held = sum(d.x_train.nbytes + size * d.x_test.size for d in data)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
     order = sorted(range(len(runs)), key=lambda r: runs[r].seed)
-    clients = [runs[r].clients for r in order]
+    size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
     most = max(1, len(order) // fewest)
-    count = min(most, math.ceil(sum(clients) * per_client / room))
+    count = min(most, math.ceil(sum(size_of) / room))
     while True:
         waves = _cut(order, count)
-        largest = max(sum(runs[r].clients for r in wave) for wave in waves)
-        if count == most or largest * per_client <= room:
+        largest = max(sum(size_of[r] for r in wave) for wave in waves)
+        if count == most or largest <= room:
             return Plan((), tuple(sorted(wave) for wave in waves), per_client, fixed, free)
         count += 1
+
+
+def _link_bytes(links: int) -> int:
+    return max(0, links - _FEW_LINKS) * _LINK_BYTES
 
 
 def free_memory(device: torch.device) -> int:
     """Bytes that are free on a device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    import psutil  # not needed where there is a GPU
-
-    return int(psutil.virtual_memory().available)
+    return machine.available()
 
 
 def activations(model: Model, batch_size: int) -> int:

@@ -33,7 +33,7 @@ _loaded: dict[str, str] = {}
 
 def folder_of(config: Path | None) -> Path:
     """Where the modules of a configuration are looked for first."""
-    return config.resolve().parent if config is not None else Path.cwd()
+    return Path(os.path.realpath(config)).parent if config is not None else Path.cwd()
 
 
 def search(*folders: Path) -> None:

@@ -17,12 +17,13 @@ from dspodfl.bounds.sporadicity import Sporadicity, sporadicity
 from dspodfl.bounds.statement import Statement
 from dspodfl.config import Config
 from dspodfl.config.build import Setting, build
-from dspodfl.errors import InputError
+from dspodfl.errors import ConfigError, DataError, InputError
 from dspodfl.horizon import last_iterations
 from dspodfl.study import Study
 from dspodfl.theory.constants import Constants
 
 POINTS = 30
+_MOST_ITERATIONS = 10**7
 Cache = MutableMapping[str, Knowledge]
 
 
@@ -112,6 +113,7 @@ class Appraisal:
         return pd.DataFrame(rows, columns=["algorithm", "family", "what", "value", "limit", "holds"])
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused, or shown as missing
 def appraise(
     config: Config,
     epsilon: float | None = None,
@@ -133,9 +135,30 @@ def appraise(
         raise InputError("--points", points, "an integer of at least 2")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
+    try:
+        return _appraised(config, epsilon, reach, points, cache, on_progress, say)
+    except (InputError, ConfigError, DataError):
+        raise
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+        what = f"{config.data.name}, {getattr(config.model, 'name', 'factory')}"
+        allowed = f"a problem whose constants and bounds stay within floating point ({error})"
+        raise InputError("theory", what, allowed) from error
+
+
+def _appraised(
+    config: Config,
+    epsilon: float | None,
+    reach: float | None,
+    points: int,
+    cache: Cache | None,
+    on_progress: Callable[[str, float], None] | None,
+    say: Callable[[str, float], None],
+) -> Appraisal:
     config, study, settings = build(config, on_progress=on_progress)
+    if study.iterations > _MOST_ITERATIONS:
+        raise InputError("train.iterations", study.iterations, f"at most {_MOST_ITERATIONS:,} for bounds over a run")
     longest = max(last_iterations(study.runs))
-    alpha = study.runs[0].learning_rate(np.arange(longest))
+    alpha = study.runs[0].learning_rate(np.zeros(1, dtype=np.int64))
     known = {}
     for n, s in enumerate(settings):
         here = partial(_within, say, f"constants of seed {s.seed}", n, len(settings))

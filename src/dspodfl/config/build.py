@@ -77,7 +77,7 @@ def build(
     schedules = {name: _schedule(name, config, own) for name in config.algorithms}
     settings = [shared.setting(seed, rate, data[seed], schedules, model) for seed in seeds]
     if own.code or not user_names(config, algorithms=False):
-        footprint.check_model(config, model)
+        footprint.check_model(config, model, settings[0].rates.graph.links)
         _check_optimum(model, data[config.seed])
         settings = _with_optimum(model, settings)
     runs = [

@@ -11,6 +11,7 @@ from dspodfl.config import schema
 from dspodfl.config.hints import for_table, hint
 from dspodfl.config.model_tables import Factory
 from dspodfl.config.reference import GIVEN_IN_PYTHON, TAGS, summary, tables_of, tag_key
+from dspodfl.config.tables import LEAST, SMALLEST
 from dspodfl.errors import nearest, shown
 
 _WORDS = {
@@ -29,6 +30,8 @@ _WORDS = {
 }
 
 
+_AT_LEAST = {SMALLEST: f"greater than 0 (at least {SMALLEST:g})", LEAST: "greater than 0 (at least 2⁻³² ≈ 2.3e-10)"}
+"""What is said of limits that nobody but an attacker meets."""
 _MOST_PROBLEMS = 20
 _LONGEST_KEY = 100
 
@@ -51,7 +54,11 @@ def explain(error: ValidationError) -> list[str]:
             lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-            words = _bound(kind, context) or _WORDS.get(kind, plain).format(**context)
+            words = (
+                _AT_LEAST.get(context.get("ge", 0))
+                or _bound(kind, context)
+                or _WORDS.get(kind, plain).format(**context)
+            )
             if words == "a table":
                 words = ("a number or a table" if path == "train.learning_rate" else words) + for_table(path, value)
             allowed.setdefault(path, (_short(value), []))[1].append(words)
@@ -66,7 +73,7 @@ def _bound(kind: str, context: dict[str, Any]) -> str | None:
         if kind == name:
             number = context[limit]
             text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-            return f"greater than 0, {words} {text}" if 0 < number < 1e-9 else f"{words} {text}"
+            return f"{words} {text}"
     return None
 
 

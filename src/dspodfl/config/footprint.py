@@ -38,6 +38,8 @@ _NUMBER_SECONDS = 5e-8
 _RUN_BYTES = 4000
 _SAMPLE_BYTES = 40
 """A sample while it is assigned to a client."""
+_RUNNING_BYTES = 200
+"""A link while its run advances: see `dspodfl.plan`."""
 _COPIES = 3.5
 """Matrices of the size of all models, while they are trained: see `dspodfl.plan`."""
 _MOST_NUMBERS = 2**27
@@ -140,12 +142,13 @@ def check(config: schema.Config, *, graph: bool = True, data: bool = True) -> st
     return None
 
 
-def check_model(config: schema.Config, model: Model) -> None:
+def check_model(config: schema.Config, model: Model, links: int = 0) -> None:
     """Refuse a model whose tensors cannot be drawn, or of which the copies of all clients cannot fit.
 
     Args:
         config: the configuration, its number of clients resolved.
         model: its model, of which no value has been drawn yet.
+        links: of the graph of one run.
 
     Raises:
         InputError: names the key that makes it large, and the numbers.
@@ -161,14 +164,17 @@ def check_model(config: schema.Config, model: Model) -> None:
     one, clients = 4.0 * model.parameters, config.clients.count
     elsewhere = torch.cuda.is_available() or int(os.environ.get("WORLD_SIZE", "1")) > 1
     need = _COPIES * one * (1 if elsewhere else clients)
+    need += 0 if elsewhere else _RUNNING_BYTES * links
     free = memory.available()
     if need > free:
-        who = "one client" if elsewhere else f"{clients:,} clients"
+        who = "one client" if elsewhere else f"{clients:,} clients with {links:,} links"
         allowed = (
             f"smaller: models of {model.parameters:,} parameters for {who} would take about {gib(need)} of memory, "
             f"and {gib(free)} are free"
         )
-        raise InputError(field if model.parameters > 10_000 * clients or elsewhere else "clients.count", value, allowed)
+        if not elsewhere and model.parameters <= 10_000 * clients:
+            field, value = "clients.count", clients
+        raise InputError(field, value, allowed)
 
 
 def _model_key(config: schema.Config) -> tuple[str, object]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
 from dspodfl.config.tables import LEAST, WORD, Chance, Count, Positive, Seed, Table, as_list, refuse
+from dspodfl.errors import shown
 
 GraphKind = Field(description="the kind of graph")
 DynamicsKind = Field(description="how the links change over the iterations")
@@ -49,7 +50,8 @@ class SwitchingDynamics(Table):
                 field, value = f"graph.dynamics.graphs[{turn}].{key}", graph.model_dump(mode="json")[key]
                 refuse(field, value, "left out: it belongs to the graph table itself, not to one of its turns")
         if (self.period is None) == (self.times is None):
-            refuse("graph.dynamics.period", self.period, f"given, or else times (= {self.times}), and not both")
+            other = f"times (= {shown(self.times, 80)})"
+            refuse("graph.dynamics.period", self.period, f"given, or else {other}, and not both")
         return self
 
 

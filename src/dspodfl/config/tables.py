@@ -34,9 +34,9 @@ def refuse(field: str, value: object, allowed: str) -> NoReturn:
 
 WORD = 2**32
 """Clients, iterations and positions are words of an address: every count is below this."""
-LARGEST = 1e30
-"""Of any number: beyond it squares overflow, and nothing that is measured is that large."""
-Positive = Annotated[float, Field(ge=1e-30, le=LARGEST)]
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Of any number: beyond them products overflow or vanish, and nothing that is measured is that small or large."""
+Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Probability = Annotated[float, Field(gt=0, le=1)]

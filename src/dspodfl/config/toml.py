@@ -27,7 +27,7 @@ def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -
     raw: dict[str, Any] = {}
     if path is not None:
         raw = expand(_read(path))
-        _anchor(raw, path.resolve().parent)
+        _anchor(raw, Path(os.path.realpath(path)).parent)
     for change in changes:
         _apply(raw, change)
         raw = expand(raw)

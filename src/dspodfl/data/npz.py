@@ -22,7 +22,7 @@ def load_npz(folder: str | Path) -> Federation:
     """
     folder = Path(folder)
     if not bounded.is_folder(folder):
-        raise DataError(f"{folder}: no such folder")
+        raise DataError(f"{bounded.name_of(folder)}: no such folder")
     files = sorted((file for file in folder.glob("*.npz") if file.name != TEST), key=_natural)
     if not files:
         raise DataError(f"{folder}: no .npz file of a client; expected one a client, with arrays x and y")
