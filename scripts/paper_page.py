@@ -2,8 +2,10 @@
 
     python scripts/paper_page.py reproduced
 
-docs/paper/<name>.csv comes from each folder, <name>.png and .svg are drawn from it; what stands between the two markers
-of docs/paper.md is written anew, the rest of the page is by hand.
+docs/paper/<name>.csv comes from each folder, <name>.png and .svg are drawn from it. What is between the two markers of
+docs/paper.md is written again; the rest of the page is by hand. The rows of CIFAR-10 experiments, which take minutes of
+a GPU, are kept in docs/paper/runs/, so that a page can be judged by other rules without running them. Where an
+experiment is neither in the folder nor kept, its section of the page stays, and says so.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ from dspodfl.outcome import Outcome
 from dspodfl.plots import NAMES, picture
 
 ROOT = Path(__file__).resolve().parents[1]
+RUNS = ROOT / "docs" / "paper" / "runs"
+EARLIER = (
+    "*Measured and judged by an earlier version, from means over seeds: the numbers of single seeds were not kept, and "
+    "± has ddof 0.*"
+)
 START, END = "<!-- written by scripts/paper_page.py: start -->", "<!-- end -->"
 
 
@@ -88,9 +95,29 @@ def natural(text: str) -> list[object]:
 
 
 def judged(folder: Path) -> Outcome:
-    """What was measured, read and judged as the experiment says today."""
-    kept, experiment = Outcome.load(folder), named(folder.name)
-    return Outcome.of(experiment, experiment.cells(), kept.metrics, kept.about, folder)
+    """Return what was measured, read and judged as the experiment says today."""
+    experiment, file = named(folder.name), RUNS / f"{folder.name}.parquet"
+    if (folder / "result.json").is_file():
+        measured = Outcome.load(folder)
+        metrics, about = measured.metrics, measured.about
+    else:
+        metrics = pd.read_parquet(file)
+        about = metrics.attrs.pop("about")
+    if experiment.dataset == "cifar10":
+        RUNS.mkdir(parents=True, exist_ok=True)
+        kept = metrics.copy()
+        kept.attrs["about"] = about
+        kept.to_parquet(file, index=False, compression="zstd")
+    return Outcome.of(experiment, experiment.cells(), metrics, about, folder)
+
+
+def stays(page: str, name: str) -> str | None:
+    """Return the section of an experiment that a page has already, with the note that it is an earlier one."""
+    for text in page.split("\n### ")[1:]:
+        if f"`dspodfl reproduce {name}`" in text:
+            text = text.split(END)[0].rstrip()
+            return f"### {text}\n" if EARLIER in text else f"### {text}\n\n{EARLIER}\n"
+    return None
 
 
 def main() -> None:
@@ -98,8 +125,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where dspodfl reproduce wrote")
     folder = parser.parse_args().folder
-    found = [judged(folder / name) for name in names() if (folder / name / "result.json").is_file()]
-    missing = [name for name in names() if name not in {outcome.name for outcome in found}]
+    there = [n for n in names() if (folder / n / "result.json").is_file() or (RUNS / f"{n}.parquet").is_file()]
+    found = [judged(folder / name) for name in there]
     target = ROOT / "docs" / "paper"
     target.mkdir(parents=True, exist_ok=True)
     for outcome in found:
@@ -107,21 +134,32 @@ def main() -> None:
         figure = outcome.plot()  # in today's style
         for kind in ("png", "svg"):
             (target / f"{outcome.name}.{kind}").write_bytes(picture(figure, kind))
-    found.sort(key=lambda outcome: (natural(outcome.paper), outcome.name))
-    rows = [f"| [{o.title}](#{anchor(o)}) | {o.paper} | {o.word} |" for o in found]
-    table = "\n".join(["| what | where in the paper | verdict |", "|---|---|---|", *rows])
-    left = f"\nNot run: {', '.join(missing)}.\n" if missing else ""
-    text = "\n".join([START, "", table, left, *(section(o) for o in found), END])
     page = ROOT / "docs" / "paper.md"
     whole = page.read_text(encoding="utf-8")
+    sections = {outcome.name: section(outcome) for outcome in found}
+    earlier = {name: text for name in names() if name not in sections and (text := stays(whole, name))}
+    sections |= earlier
+    missing = [name for name in names() if name not in sections]
+    order = sorted(sections, key=lambda name: (natural(named(name).paper), name))
+    rows = [
+        f"| [{named(n).title}](#{anchor(sections[n])}) | {named(n).paper} | {verdict(sections[n])} |" for n in order
+    ]
+    table = "\n".join(["| what | where in the paper | verdict |", "|---|---|---|", *rows])
+    left = f"\nNot run: {', '.join(missing)}.\n" if missing else ""
+    text = "\n".join([START, "", table, left, *(sections[name] for name in order), END])
     before, _, rest = whole.partition(START)
     page.write_text(before + text + rest.partition(END)[2], encoding="utf-8")
-    print(f"{len(found)} experiments; not run: {len(missing)}")
+    print(f"{len(found)} experiments, {len(earlier)} earlier ones; not run: {len(missing)}")
 
 
-def anchor(outcome: Outcome) -> str:
+def verdict(section: str) -> str:
+    """The verdict in the heading of a section."""
+    return section.splitlines()[0].rpartition(": ")[2]
+
+
+def anchor(section: str) -> str:
     """The heading's name in a link."""
-    heading = f"{outcome.title} ({outcome.paper}): {outcome.word}".lower()
+    heading = section.splitlines()[0].removeprefix("### ").lower()
     return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 
 

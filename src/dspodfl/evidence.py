@@ -11,7 +11,7 @@ import pandas as pd
 
 from dspodfl import paired, readings
 from dspodfl.budget import COLUMNS
-from dspodfl.costs import Cost
+from dspodfl.costs import Cost, from_config
 from dspodfl.experiment import Check, Experiment
 from dspodfl.paired import Difference, Side
 
@@ -80,6 +80,9 @@ def along_delays(evidence: Evidence, x: str) -> dict[float, Frame]:
         return {}
     start = max(min((_first_positive(run[x]) for run in some.values()), default=np.inf) for some in measured.values())
     end = min(_covered([run[x] for run in some.values()]) for some in measured.values())
+    budget = from_config(evidence.experiment.base)
+    if budget is not None and budget.column == x:  # the last event of a run may cost more than was left
+        end = min(end, budget.value)
     if not start < end:
         return {}
     grid = np.geomspace(start, end, _GRID)
