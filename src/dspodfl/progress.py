@@ -76,7 +76,9 @@ class Progress:
     """
 
     def __init__(self, mode: Mode, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.mode, self._stream, self._clock = mode, stream or cast(TextIO, terminal.ERR.stream), clock
+        # A bar takes the place of standard error while it is shown, and so must not write to what stands for it then.
+        here = sys.stderr if mode == "bar" else cast(TextIO, terminal.ERR.stream)
+        self.mode, self._stream, self._clock = mode, stream or here, clock
         self._live: Live | None = None
         self._handle: Any = None
         self._token: Token[Progress | None] | None = None
