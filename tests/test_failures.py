@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -116,7 +117,7 @@ def shell(folder, command):
 def test_a_run_whose_output_cannot_be_printed_is_written_all_the_same_and_exits_with_1(redirect, says, tmp_path):
     (tmp_path / "study.toml").write_text(TINY_TOML)
     code, _, err = shell(tmp_path, f"dspodfl run study.toml --device cpu --out out {redirect}")
-    assert (code, err.strip()) == (1, says.strip())
+    assert (code, err.strip().splitlines()[-1:]) == (1, [says.strip()] if says else [])
     assert Result.load(tmp_path / "out").summary["study"]["complete"]
 
 
@@ -211,8 +212,8 @@ def test_checkpoints_that_are_there_are_said_to_be_there_whatever_the_run_was_do
     monkeypatch.setattr("dspodfl.running._set_up", interrupted)
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 143 and "nothing was written" in answer.err
-    monkeypatch.setattr(Store, "sealed", lambda self: [self])
-    for words in (["--out", "out"], ["--resume", "out"]):
-        answer = dspodfl("run", "study.toml", *words)
-        assert answer.code == 143 and "nothing was written" not in answer.err
-        assert "its checkpoints are in out" in answer.err and "dspodfl run --resume out" in answer.err
+    run(tiny(), device="cpu", out="out", callbacks=[lambda _: True])
+    assert Store(Path("out")).sealed()
+    answer = dspodfl("run", "study.toml", "--resume", "out")
+    assert answer.code == 143 and "nothing was written" not in answer.err
+    assert "out is as it was" in answer.err and "dspodfl run --resume out" in answer.err

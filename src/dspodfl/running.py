@@ -304,16 +304,6 @@ def _unfinished(
     return load(asked.config or folder / CONFIG, **asked.how), keeper, before
 
 
-def _untouched(asked: Asked) -> str:
-    """What is in the folder of a run that was interrupted before its first iteration, and how to resume it."""
-    from dspodfl.checkpoint import Store
-
-    folder = asked.resume or asked.out
-    if folder is not None and Store(folder).sealed():
-        return f"its checkpoints are in {folder}; {how_to_resume(folder)}"
-    return "nothing was written" if asked.resume is None else "its folder is as it was"
-
-
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
     if os.environ.get("RANK", "0") == "0":
         ERR.print(Text(f"interrupted {when}"), soft_wrap=True)
