@@ -369,13 +369,11 @@ def five(spoiled):
 @pytest.mark.parametrize("spoiled", [False, True])
 @pytest.mark.parametrize("config", [{"train": {"until": {"delay": 10000}}}, {"train": {"iterations": 100}}])
 def test_five_algorithms_and_three_targets_fit_80_columns(config, spoiled, monkeypatch, capsys):
-    from rich.console import Console
-
-    from dspodfl import display
+    from dspodfl import display, terminal
 
     found = shown(five(spoiled), config)
     assert len(found.rows) == 5 and sum("to\n" in column.head for column in found.columns) == 3
-    monkeypatch.setattr(display, "OUT", Console(width=80))
+    monkeypatch.setattr(display, "OUT", terminal.Console(terminal.OUT.stream, width=80))
     print_table(found)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines) <= 80
