@@ -1,5 +1,6 @@
 """The files of a folder: nothing is lost, and nothing is wrong in silence."""
 
+import base64
 import errno
 import hashlib
 import json
@@ -431,7 +432,12 @@ def test_the_pictures_of_a_report_are_verified(dspodfl, monkeypatch):
         content = (dspodfl.folder / "out" / name).read_bytes()
         flip(dspodfl.folder / "out" / name)
         answer = dspodfl("report", "out")
-        assert answer.code == 2 and f"{name} is damaged" in answer.err
+        if name in ("summary.json", "config.toml"):
+            assert answer.code == 2 and f"{name} is damaged" in answer.err
+        else:  # the page says so in its place, and does not show what is damaged
+            page = (dspodfl.folder / "report.html").read_text(encoding="utf-8")
+            assert answer.code == 0 and f"{name} is damaged" in page
+            assert base64.b64encode((dspodfl.folder / "out" / name).read_bytes()).decode() not in page
         (dspodfl.folder / "out" / name).write_bytes(content)
     flip(dspodfl.folder / "out/network.png")
     assert dspodfl("verify", "out").code == 2
@@ -600,9 +606,10 @@ def test_a_change_that_is_cut_short_leaves_each_file_old_or_new(tmp_path, monkey
 
 
 def test_a_folder_of_another_kind_is_refused_plainly(finished, swept):
-    for words in (["show", "swept"], ["run", "--resume", "swept"]):
-        answer = finished(*words)
-        assert answer.code == 2 and "not the folder of a run, but of kind 'experiment'" in answer.err
+    answer = finished("run", "--resume", "swept")
+    assert answer.code == 2 and "not the folder of a run, but of kind 'experiment'" in answer.err
+    answer = finished("show", "swept")  # which shows a folder of any kind
+    assert answer.code == 0 and "train.batch_size" in answer.out
     assert finished("verify", "nowhere").code == 2 and finished("verify", ".").code == 0
 
 
@@ -613,7 +620,10 @@ def test_the_theory_s_folder_is_not_taken_for_a_sweep(dspodfl):
     assert (record["kind"], record["format"]) == ("theory bound", 1)
     for manifest in (True, False):
         answer = dspodfl("report", "told")
-        assert answer.code == 2 and "must be the folder of a run" in answer.err
+        why = "a result of the theory, which has no section here" if manifest else "summary.json is missing"
+        assert answer.code == 2 and f"told: {why}" in answer.err
+        answer = dspodfl("show", "told")
+        assert answer.code == 0 and answer.out.startswith("theory bound: told\n")
         if manifest:
             assert dspodfl("verify", "told").out == "told: theory, 4 files, whole\n"
             (dspodfl.folder / "told" / MANIFEST).unlink()

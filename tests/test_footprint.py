@@ -118,6 +118,7 @@ def test_progress_names_the_parts_of_each_seed_and_never_goes_back():
         assert {f"seed {seed}: {what}" for what in ("graph", "rates", "data", "walks of the clients")} <= {
             what for what, _ in heard
         }
+    assert [what for what, _ in heard if what.startswith("seed")][:2] == ["seed 0: data", "seed 1: data"]
 
 
 def test_a_draw_that_is_not_connected_is_told():

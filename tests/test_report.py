@@ -27,6 +27,8 @@ from dspodfl.verdict import Verdict
 VOID = {"meta", "img", "input", "br"}
 ABOUT = {"device": "cpu", "versions": {"dspodfl": "0.1", "python": "3.11"}, "commit": "abc123", "precision": "fp32"}
 ABOUT |= {"seeds": 2, "wall_seconds": 12.34}
+STUDY = ABOUT | {"iterations": 50, "iterations_done": 50, "plan": None, "seeds": {"0": {"clients": 3}}}
+STUDY |= {"complete": True, "run_iterations_per_second": 1.0, "precision": "fp32"}
 HOSTILE = "<script>alert(\"x\")</script> & 'quotes' <b>bold</b>"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -105,13 +107,11 @@ def outcome(name, kind="sweep", **changes):
     return Outcome(**(made | found | changes))
 
 
-def run(folder, algorithms=("dspodfl", "dgd"), rows=None):
+def run(folder, algorithms=("dspodfl", "dgd"), rows=None, **config):
     rows = metrics(algorithms=algorithms, reach=0.5) if rows is None else rows
     setting = {"d": np.full(3, 0.5), "b": np.full(2, 0.5), "edges": np.array([[0, 1], [1, 2]])}
-    study = ABOUT | {"iterations": 50, "iterations_done": 50, "plan": None, "seeds": {"0": {"clients": 3}}}
-    study |= {"complete": True, "run_iterations_per_second": 1.0, "precision": "fp32"}
-    summary = {"study": study, "algorithms": summarize(rows, [0.4, 0.705], [40.0])}
-    return Result(rows, pd.DataFrame(), {0: setting}, summary, dumps(Config().model_dump())).save(folder)
+    summary = {"study": STUDY, "algorithms": summarize(rows, [0.4, 0.705], [40.0])}
+    return Result(rows, pd.DataFrame(), {0: setting}, summary, dumps(Config(**config).model_dump())).save(folder)
 
 
 @pytest.fixture(scope="module")
@@ -285,12 +285,14 @@ def hostile(tmp_path_factory):
         )
         at = base / f"{number} {name}'\"><script>alert(1)<"
         shutil.copytree(plain, at)
+        (at / "manifest.json").unlink()  # a stranger has none, or one that agrees with the files
         record = json.loads((at / "result.json").read_text())
         record |= {"name": made.name, "title": made.title, "paper": made.paper, "says": made.says, "why": made.why}
         record |= {"about": made.about, "config": made.config, "verdicts": [vars(v) for v in made.verdicts]}
         (at / "result.json").write_text(json.dumps(record))
         (at / "figure.svg").write_text(drawing, encoding="latin-1")
     run(base / "run", (EVIL.replace("\ud800", ""), "dspodfl"))
+    (base / "run" / "manifest.json").unlink()
     (base / "run" / "network.png").write_text(DRAWINGS["handlers"])
     return base
 
@@ -299,6 +301,7 @@ def test_no_file_of_a_stranger_becomes_a_part_of_the_page(hostile):
     made = compose([hostile])
     found = Page(made.html)
     assert made.skipped == [] and len(found.all("section")) == len(DRAWINGS) + 1
+    assert len(found.all("img")) == len(DRAWINGS) + 2  # the run has its network too
     known = (
         "html head meta title style body header h1 h2 h3 p nav main section div table caption span thead tbody tr th td"
     )
@@ -354,11 +357,12 @@ def test_equal_names_get_ids_of_their_own(folder, tmp_path):
 
 def test_a_regression_shows_the_error(tmp_path):
     rows = metrics(reach=0.5).assign(accuracy=np.nan, optimality_error=lambda t: 1.5e-7 + 2e-8 * t["seed"])
-    run(tmp_path / "run", rows=rows)
+    run(tmp_path / "run", rows=rows, train={"until": {"delay": 20.0}})  # every seed gets there
     text = Page(page([tmp_path / "run"])).text
     assert "1.60e-07 ± 1.4e-08" in text and "‖θ̄ − θ*‖²" in text
 
 
+SUMMARY = json.dumps({"study": STUDY, "algorithms": summarize(metrics(), [0.4], [40.0])})
 BAD = [
     ({}, "holds no run"),
     ({"note.txt": "x"}, "holds no run"),
@@ -370,12 +374,13 @@ BAD = [
     ({"sub/metrics.journal": ""}, "not finished"),
     ({"result.json": "{"}, "metrics.parquet is missing or damaged"),
     ({"result.json": '"text"'}, "metrics.parquet is missing or damaged"),
-    ({"result.json": "[" * 100_000}, "metrics.parquet is missing or damaged"),
+    ({"result.json": "[" * 100_000}, "a file in it is damaged (RecursionError"),
     ({"result.json": '{"guaranteed": true}'}, "a result of the theory"),
-    ({"summary.json": "{}"}, "config.toml is missing"),
-    ({"summary.json": "[" * 100_000}, "summary.json is damaged"),
-    ({"summary.json": "[]", "config.toml": ""}, "summary.json is damaged"),
-    ({"summary.json": "{}", "config.toml": ""}, "metrics.parquet is missing"),
+    ({"summary.json": "{}"}, "summary.json is not a summary: study: field required"),
+    ({"summary.json": SUMMARY}, "config.toml is missing"),
+    ({"summary.json": "[" * 100_000}, "a file in it is damaged (RecursionError"),
+    ({"summary.json": "[]", "config.toml": ""}, "summary.json is not a summary: as a whole"),
+    ({"summary.json": SUMMARY, "config.toml": ""}, "metrics.parquet is missing"),
 ]
 
 
@@ -386,7 +391,7 @@ def test_a_folder_with_nothing_to_show_is_skipped_by_name_and_alone_refused(fold
     for name, text in files.items():
         (wrong / name).parent.mkdir(parents=True, exist_ok=True)
         (wrong / name).write_text(text)
-    with pytest.raises(DataError, match=re.escape(f"{wrong}") + ".*" + says):
+    with pytest.raises(DataError, match=re.escape(f"{wrong}") + ".*" + re.escape(says)):
         page([wrong])
     made = compose([folder / "own", wrong])
     assert len(made.skipped) == 1 and str(wrong) in made.skipped[0] and says in made.skipped[0]
@@ -410,8 +415,8 @@ def test_what_is_no_folder_is_refused(folder, tmp_path):
         ("run", "config.toml", "\xff", "a file in it is damaged"),
         ("run", "metrics.parquet", "x", "a file in it is damaged"),
         ("run", "metrics.parquet", None, "metrics.parquet is missing"),
-        ("run", "summary.json", '{"study": 1}', "a file in it is damaged"),
-        ("run", "summary.json", '{"study": {"seeds": 3}, "algorithms": []}', "a file in it is damaged"),
+        ("run", "summary.json", '{"study": 1}', "summary.json is not a summary: study: "),
+        ("run", "summary.json", '{"study": {"seeds": 3}, "algorithms": []}', "summary.json is not a summary: study."),
     ],
 )
 def test_a_damaged_folder_is_skipped_by_name_and_the_others_are_shown(folder, tmp_path, name, file, text, says):
@@ -419,7 +424,7 @@ def test_a_damaged_folder_is_skipped_by_name_and_the_others_are_shown(folder, tm
     (copy / file).unlink()
     if text is not None:
         (copy / file).write_text(text, encoding="latin-1")
-    with pytest.raises(DataError, match=re.escape(f"{copy}: ") + ".*" + says):
+    with pytest.raises(DataError, match=re.escape(f"{copy}: ") + ".*" + re.escape(says)):
         page([copy])
     made = compose([copy, folder / "own" if name == "run" else folder / "run"])
     assert len(made.skipped) == 1 and says in made.skipped[0] and made.html.count("<section ") == 1

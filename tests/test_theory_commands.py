@@ -84,7 +84,7 @@ def answer(dspodfl, *words):
 def test_help_names_every_option(dspodfl):
     common = {"--set", "--algorithms", "--seeds", "--epsilon", "--reach", "--points", "--out", "--overwrite", "--json"}
     for command, own in (("bound", "--compare"), ("sweep", "--over")):
-        options = re.findall(r"^  (--[\w-]+)", dspodfl("theory", command, "--help").out, re.MULTILINE)
+        options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", dspodfl("theory", command, "--help").out, re.MULTILINE)
         assert set(options) == common | {own, "--help"}
 
 

@@ -384,7 +384,7 @@ def test_an_outcome_is_the_same_after_saving_and_loading(tmp_path):
     pd.testing.assert_frame_equal(again.metrics, metrics)
     assert again.verdicts == outcome.verdicts and again.about == {"device": "cpu"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "metrics.parquet", "table.csv", "figure.png", "figure.svg", "result.json",
+        "metrics.parquet", "table.csv", "figure.png", "figure.svg", "result.json", "manifest.json",
     }  # fmt: skip
 
 

@@ -243,7 +243,7 @@ def show(
 @app.command()
 def verify(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, sweeps, experiments, cells, or of such.")
+        list[Path], typer.Argument(metavar="DIR", help="Folders of runs, sweeps, experiments, cells, or of such.")
     ],
 ) -> None:
     """Compare every file with its checksum, and name what is damaged (exit code 2)."""

@@ -443,13 +443,15 @@ def generate(
     if hopeless and not allow_disconnected:
         raise InputError("graph", what, f"connected, but none of {ATTEMPTS:,} draws would be; {advice}")
     source = np.random.RandomState(0)
+    # a radius that is none is left to the generator, which refuses it by name
+    sifted = kind == "geometric" and not allow_disconnected and parameters.get("radius", 0) > 0
     for first in range(0, ATTEMPTS, 100):
         attempts = np.arange(first, min(first + 100, ATTEMPTS))
         words = rng.words(seed, Stream.GRAPH, entity, k=attempts)[:, 0].tolist()
         for attempt, word in enumerate(words, first):
             if on_draw:
                 on_draw(attempt)
-            if kind == "geometric" and not allow_disconnected and _isolated(source, n, word, **parameters):
+            if sifted and _isolated(source, n, word, **parameters):
                 continue
             drawn = generator(n, seed=word, **parameters)
             if allow_disconnected or drawn.connected:

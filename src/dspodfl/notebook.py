@@ -68,8 +68,10 @@ def data_notes(summary: dict[str, Any]) -> list[str]:
 
 
 def _spread(value: dict[str, float | None]) -> str:
-    if value["mean"] is None or value["std"] is None:
+    if value["mean"] is None:
         return "–"
+    if value["std"] is None:  # one seed has no spread
+        return f"{value['mean']:.3g}"
     return f"{value['mean']:.3g} ± {value['std']:.2g}"
 
 

@@ -29,6 +29,9 @@ from dspodfl.study import Study
 POINTS, EVERY = 40, 100
 """How often runs are evaluated where nothing is said: along their budget, or between numbers of iterations."""
 
+_DATA = 0.3
+"""The share of building that the data of all seeds are taken to be."""
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -207,9 +210,14 @@ class _Shared:
             self._fixed = with_channel_axis(self._fixed)
 
     def _tell(self, seed: int, what: str, share: float) -> None:
-        """Say what of a seed is being built; a share of what there is to do for it is done."""
+        """Say what of a seed is being built; a share of what there is to do for it is done.
+
+        The data of all seeds come first, then the graph and the rates of each.
+        """
         if self._on_progress:
-            self._on_progress(f"seed {seed}: {what}", (seed - self.config.seed + share) / self.config.seeds)
+            done = (seed - self.config.seed + share) / self.config.seeds
+            whole = _DATA * done if what == "data" else _DATA + (1 - _DATA) * done
+            self._on_progress(f"seed {seed}: {what}", whole)
 
     def setting(
         self,
