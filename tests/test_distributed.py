@@ -65,7 +65,11 @@ def studies():
         "ridge": CLIENTS
         | {"data": {"name": "ridge", "samples": 20, "test_samples": 30, "dimension": 4}, "model": {"name": "linear"}},
         "lost": RUNS
-        | {"seeds": 3, "model": {"name": "logistic"}, "train": {"learning_rate": {"kind": "constant", "value": 1e30}}},
+        | {
+            "seeds": 3,
+            "model": {"name": "logistic", "l2": 1.0},
+            "train": {"learning_rate": {"kind": "constant", "value": 1e30}},
+        },
     }
     cases["lost clients"] = merged(cases["lost"], CLIENTS)
     for order in ("combine_then_adapt", "adapt_then_combine"):
