@@ -53,7 +53,7 @@ class Study:
         return max(run.need or run.cap or LONGEST for run in self.runs)
 
     def evaluations(self, iterations: int) -> int:
-        """Return how often a run of so many iterations is evaluated, at most."""
+        """Return how often a run of ``iterations`` is evaluated, at most."""
         regular = -(-iterations // self.every) if self.every else 0
         return 1 + regular + (self.points or 0) + len(self.at_delay)
 

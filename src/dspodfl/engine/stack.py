@@ -134,7 +134,7 @@ class Stack:
         return Neighbours(table.indptr, table.indices, table.data)
 
     def over(self, totals: Totals, iterations: int, device: torch.device) -> set[int]:
-        """Return the runs that are over, of a loop of so many iterations, once this was counted."""
+        """Return the runs that are over, of a loop of ``iterations``, once ``totals`` was counted."""
         v, v_hat = (torch.zeros((1, n), dtype=torch.bool, device=device) for n in (self.clients, self.all_links))
         spent = (
             Ledger(self.runs, device, totals).trial(np.array([totals.iteration]), v, v_hat).tally.cost_before.tolist()
