@@ -180,7 +180,7 @@ def test_a_run_prints_the_comparison_and_where_the_picture_lies(dspodfl):
     assert re.search(r"DSpodFL +\d\.\d{3} ", answer.out)
     assert re.search(r"DGD +\d\.\d{3} ", answer.out)
     assert "synthetic (labels per_client=1), svm, 4 clients, 1 seed" in answer.out
-    assert "Accuracy: of 1 seed, after 4 iterations." in answer.out
+    assert "Accuracy: of 1 seed, after 4 of 4 iterations." in answer.out
     assert "with one seed there is no interval" in answer.out or "are level" in answer.out
     assert f"picture: {os.path.join('[odd] folder', 'accuracy_vs_delay.png')}\n" in answer.out
     assert "tables:  [odd] folder\n" in answer.out
@@ -486,7 +486,7 @@ def test_a_diverging_run_is_reported_and_the_others_go_on(dspodfl):
     answer = dspodfl("run", "study.toml", "--out", "out", "--seeds", 2, *DIVERGING)
     assert answer.code == 0
     assert re.search(r"^ DGD +– 0/2 .*\n   2 diverged +$", answer.out, re.MULTILINE)
-    assert "DGD seeds 0 and 1 diverged from iteration 10" in answer.out
+    assert "DGD seeds 0 and 1 diverged from iteration 10 on\n" in answer.out
     assert re.search(r"^ DSpodFL +\d", answer.out, re.MULTILINE)
     assert "Warning" not in answer.err
     metrics = pd.read_parquet(dspodfl.folder / "out/metrics.parquet")
@@ -513,7 +513,7 @@ def test_a_run_whose_loss_is_beyond_floating_point_has_diverged_and_draws(dspodf
     last = metrics[metrics["algorithm"] == "dgd"].iloc[-1]
     assert last["diverged"] and np.isnan(last["loss"])
     assert re.search(r"^ DGD +– 0/1 .*\n   1 diverged +$", answer.out, re.MULTILINE)
-    assert "DGD seed 0 diverged at iteration 15" in answer.out
+    assert "DGD seed 0 diverged at iteration 15\n" in answer.out
     text = (dspodfl.folder / "out/summary.json").read_text()
     assert "Infinity" not in text and "NaN" not in text
 

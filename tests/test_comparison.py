@@ -212,6 +212,18 @@ def test_without_a_budget_the_table_is_read_at_the_end_of_the_iterations_and_say
     assert not any("(cap)" in note for note in found.notes)
 
 
+def test_a_budget_of_iterations_is_told_as_iterations_alone_are():
+    """A configuration with iterations alone has a budget of that kind."""
+    budget = {"kind": "iterations", "value": 100}
+    study = {"budget": budget, "iterations": 100, "iterations_done": 40, "complete": False}
+    some = [(d, 0.1) for d in range(0, 41, 10)]
+    metrics = frame(run("dspodfl", 0, some), run("dgd", 0, some, diverged=True), run("dgd", 1, some, diverged=True))
+    found = shown(metrics, {"train": {"iterations": 100}}, study)
+    assert "after 40 of 100 iterations" in found.caption
+    assert "DGD seeds 0 and 1 diverged from iteration 40 on" in found.notes
+    assert any("equal iterations cost the algorithms different delays" in note for note in found.notes)
+
+
 def test_a_table_is_read_at_the_cost_that_is_asked_for():
     metrics = frame(straight("dspodfl", [0.6, 0.7]), straight("dgd", [0.5, 0.6]))
     found = cells(metrics, at=Cost("delay", 40.0))

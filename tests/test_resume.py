@@ -193,7 +193,7 @@ def test_a_run_that_is_killed_is_readable_plottable_and_gone_on_with(dspodfl, wh
     assert not (folder / "summary.json").exists() and (folder / JOURNAL).is_file()
     shown = dspodfl("show", "out")
     assert shown.code == 0
-    assert "after 450 iterations" in shown.out
+    assert "after 450 of 900 iterations" in shown.out
     last = "unfinished: it was last measured at iteration 450 of 900; its newest checkpoint is of iteration 400; "
     assert shown.out.endswith(f"{last}go on with: dspodfl run --resume out\n")
     for name in ("accuracy_vs_delay.png", "accuracy_vs_delay.svg", "network.png"):

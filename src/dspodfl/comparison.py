@@ -78,9 +78,9 @@ def table(found: Comparison, title: str = "", config: Mapping[str, Any] | None =
     notes = [note for standing in found.standings for note in _notes(standing, found)]
     notes += [f"no run reaches {_listed([formatting.setting(t) for t in found.missed])}"] if found.missed else []
     notes += thinned(config or {})
-    if found.budget is None and iterations and len(found.standings) > 1:
+    if found.by_iterations and iterations and len(found.standings) > 1:
         notes.append(
-            "equal iterations cost the algorithms different delays; at an equal delay: dspodfl show --at delay=…"
+            "equal iterations cost the algorithms different delays; at an equal delay: dspodfl show --at delay=VALUE"
         )
     return Table(title, tuple(columns), tuple(rows), sentence(found), _caption(found), tuple(notes))
 
@@ -117,7 +117,8 @@ def _notes(standing: Standing, found: Comparison) -> list[str]:
     out = []
     if standing.diverged:
         iteration, cost = min(standing.diverged.values())
-        place = f"iteration {iteration:,}, {replace(found.at, value=cost).text}"
+        place = f"iteration {iteration:,}"
+        place += "" if found.at.kind == "iterations" else f", {replace(found.at, value=cost).text}"
         where = f"at {place}" if len(standing.diverged) == 1 else f"from {place} on"
         out.append(f"{standing.name} {_seeds(list(standing.diverged))} diverged {where}")
     if standing.late and standing.read_at is not None:

@@ -146,7 +146,12 @@ class Comparison:
     asked: bool
     """Whether the cost was asked for, and is not the study's own end."""
     iterations: int | None = None
-    """How many iterations every run goes, where there is no budget."""
+    """How many iterations every run goes, where nothing else ends it."""
+
+    @property
+    def by_iterations(self) -> bool:
+        """Whether every run goes a number of iterations: its budget, or (in 0.1) for want of one."""
+        return _by_iterations(self.budget)
 
     @property
     def seeds(self) -> int:
@@ -189,12 +194,16 @@ def compare(
     ]
     missed = [target for target in targets if target not in shown]
     leads = _leads(standings, measure)
-    total = study.get("iterations") if budget is None else None
+    total = study.get("iterations") if _by_iterations(budget) else None
     whole = int(total) if formatting.is_number(total) else None
     return Comparison(point, budget, measure, standings, leads, cost, shown, missed, complete, at is not None, whole)
 
 
 # --- reading runs ---------------------------------------------------------------------------------------------
+
+
+def _by_iterations(budget: Cost | None) -> bool:
+    return budget is None or budget.kind == "iterations"
 
 
 def _runs(rows: pd.DataFrame, budget: Cost | None) -> dict[int, pd.DataFrame]:
