@@ -620,8 +620,9 @@ def test_the_theory_s_folder_is_not_taken_for_a_sweep(dspodfl):
     assert (record["kind"], record["format"]) == ("theory bound", 1)
     for manifest in (True, False):
         answer = dspodfl("report", "told")
-        why = "a result of the theory, which has no section here" if manifest else "summary.json is missing"
-        assert answer.code == 2 and f"told: {why}" in answer.err
+        why = "a result of the theory, which has no section here"
+        why += "" if manifest else "; its manifest.json is missing"
+        assert answer.code == 2 and answer.err.endswith(f"told: {why}\n")
         answer = dspodfl("show", "told")
         assert answer.code == 0 and answer.out.startswith("theory bound: told\n")
         if manifest:

@@ -374,11 +374,16 @@ BAD = [
     ({"sub/metrics.journal": ""}, "not finished"),
     ({"result.json": "{"}, "metrics.parquet is missing or damaged"),
     ({"result.json": '"text"'}, "metrics.parquet is missing or damaged"),
-    ({"result.json": "[" * 100_000}, "a file in it is damaged (RecursionError"),
+    ({"result.json": "[" * 100_000}, "metrics.parquet is missing or damaged"),
     ({"result.json": '{"guaranteed": true}'}, "a result of the theory"),
     ({"summary.json": "{}"}, "summary.json is not a summary: study: field required"),
     ({"summary.json": SUMMARY}, "config.toml is missing"),
-    ({"summary.json": "[" * 100_000}, "a file in it is damaged (RecursionError"),
+    ({"summary.json": "[" * 100_000}, "summary.json is damaged (lists and objects nest more than 64 deep)"),
+    ({"summary.json": "{"}, "summary.json is damaged (Expecting"),
+    (
+        {"result.json": '{"kind": "theory bound"}'},
+        "a result of the theory, which has no section here; its manifest.json",
+    ),
     ({"summary.json": "[]", "config.toml": ""}, "summary.json is not a summary: as a whole"),
     ({"summary.json": SUMMARY, "config.toml": ""}, "metrics.parquet is missing"),
 ]
@@ -411,9 +416,17 @@ def test_what_is_no_folder_is_refused(folder, tmp_path):
         ("own", "metrics.parquet", "x", "metrics.parquet is missing or damaged"),
         ("own", "result.json", "{}", "result.json is missing or damaged"),
         ("own", "result.json", "{", "result.json is missing or damaged"),
-        ("run", "config.toml", "a = ", "a file in it is damaged"),
-        ("run", "config.toml", "\xff", "a file in it is damaged"),
-        ("run", "metrics.parquet", "x", "a file in it is damaged"),
+        ("own", "result.json", "[" * 100_000, "result.json is missing or damaged (NestedError: lists and objects nest"),
+        ("run", "config.toml", "a = ", "config.toml is damaged"),
+        ("run", "config.toml", "\xff", "config.toml is damaged"),
+        (
+            "run",
+            "config.toml",
+            "a = " + "[" * 100_000,
+            "config.toml is damaged (lists and tables nest more than 64 deep",
+        ),
+        ("run", "metrics.parquet", "x", "metrics.parquet is damaged"),
+        ("run", "summary.json", "[" * 100_000, "summary.json is damaged (lists and objects nest more than 64 deep"),
         ("run", "metrics.parquet", None, "metrics.parquet is missing"),
         ("run", "summary.json", '{"study": 1}', "summary.json is not a summary: study: "),
         ("run", "summary.json", '{"study": {"seeds": 3}, "algorithms": []}', "summary.json is not a summary: study."),
@@ -443,7 +456,24 @@ def test_files_that_are_no_regular_ones_are_not_opened(folder, tmp_path):
     copy = copied(folder, "run", tmp_path)
     (copy / "network.png").unlink()
     os.mkfifo(copy / "network.png")
-    assert "network.png is missing" in Page(page([copy])).text
+    assert "network.png cannot be read: it is a pipe (FIFO), and must be a regular file" in Page(page([copy])).text
+
+
+@pytest.mark.parametrize("file", ["summary.json", "config.toml", "metrics.parquet", "manifest.json"])
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(folder, tmp_path, file):
+    copy = shutil.copytree(folder / "run", tmp_path / "copy")
+    (copy / file).unlink()
+    os.mkfifo(copy / file)
+    with pytest.raises(DataError, match=rf"{file} cannot be read: it is a pipe \(FIFO\), and must be a regular file"):
+        page([copy])
+
+
+@pytest.mark.parametrize(("file", "kind"), [("summary.json", "JSON"), ("config.toml", "TOML")])
+def test_files_that_are_too_large_are_refused_by_name(folder, tmp_path, monkeypatch, file, kind):
+    copy = copied(folder, "run", tmp_path)
+    monkeypatch.setattr(f"dspodfl.bounded.{kind}", 20)
+    with pytest.raises(DataError, match=f"{file} has .* bytes; must have at most 20"):
+        page([copy])
 
 
 def test_the_command_says_what_it_skipped_and_refuses_where_nothing_is_left(folder, tmp_path, monkeypatch, capsys):

@@ -248,6 +248,33 @@ def read_toml(path: str | os.PathLike[str], limit: int = TOML) -> dict[str, Any]
         raise DataError(f"{name_of(path)}: not valid TOML: {error}") from None
 
 
+class NestedError(ValueError):
+    """Lists and objects nest more than `DEPTH` deep."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the content of a JSON text that nests at most `DEPTH` deep.
+
+    Args:
+        text: the text, or its bytes.
+
+    Raises:
+        ValueError: it is not JSON, or nests deeper (`NestedError`).
+
+    >>> parse_json(b"[[1]]")
+    [[1]]
+    """
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        found, too_deep = None, True
+    else:
+        too_deep = isinstance(found, dict | list) and _too_deep(found)
+    if too_deep:
+        raise NestedError(f"lists and objects nest more than {DEPTH} deep")
+    return found
+
+
 def read_json(path: str | os.PathLike[str], limit: int = JSON) -> Any:
     """Return the content of a JSON file.
 
@@ -261,17 +288,11 @@ def read_json(path: str | os.PathLike[str], limit: int = JSON) -> Any:
     """
     text = read_text(path, limit)
     try:
-        found = json.loads(text)
-    except RecursionError:
-        found = None
-        too_deep = True
+        return parse_json(text)
+    except NestedError as error:
+        raise DataError(f"{name_of(path)}: not valid here: {error}") from None
     except ValueError as error:
         raise DataError(f"{name_of(path)}: not valid JSON: {error}") from None
-    else:
-        too_deep = _too_deep(found)
-    if too_deep:
-        raise DataError(f"{name_of(path)}: not valid here: lists and objects nest more than {DEPTH} deep")
-    return found
 
 
 def _too_deep(value: Any) -> bool:

@@ -28,6 +28,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from dspodfl import bounded
 from dspodfl.engine import Alone, Piece, Team
 from dspodfl.errors import DataError
 from dspodfl.files import ASIDE, Entry, entry_of, sync, write
@@ -285,7 +286,7 @@ def manifest(path: Path) -> dict[str, Any]:
     """What a manifest says, once its own checksum is found to be right."""
     try:
         raw = (path / MANIFEST).read_bytes()
-        content = json.loads(raw)
+        content = bounded.parse_json(raw)
         later = int(content["format"]) > FORMAT
         content.pop("sha256")
     except _UNREADABLE as error:

@@ -25,7 +25,7 @@ _OLD_TEMPORARY = re.compile(
     r"|\.metrics\.journal\.aside"
 )
 """Temporary files of version 0.1."""
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, zipfile.BadZipFile)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, zipfile.BadZipFile)
 
 Entry = dict[str, Any]
 """Size (``bytes``) and ``sha256`` of a file."""

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dspodfl import journal, lock
+from dspodfl import bounded, journal, lock
 from dspodfl.errors import DataError, InputError
 from dspodfl.files import ASIDE, Entry, entry, entry_of, is_temporary, recognised, sync, temporary, write
 from dspodfl.journal import JOURNAL
@@ -91,9 +91,9 @@ class Manifest:
             DataError: it is of a later format.
         """
         try:
-            found = json.loads(content)
+            found = bounded.parse_json(content)
             kind, later = found["kind"], int(found["format"]) > FORMAT
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
         if kind not in KINDS:
             raise DamagedError(_unsound(path, f"is of kind {kind!r}, which is none of ours"))
@@ -131,6 +131,11 @@ def _serialized(content: Mapping[str, Any]) -> bytes:
 
 def _unsound(path: Path, what: str) -> str:
     return f"{path.parent}: {path.name} {what}; without it the other files can be read, but not verified"
+
+
+def _told(path: Path, error: DataError) -> str:
+    """What an error says of a file, without the name of the file."""
+    return str(error).removeprefix(f"{bounded.name_of(path)}: ")
 
 
 class Folder:
@@ -190,11 +195,11 @@ class Folder:
         """
         path = self.path / MANIFEST
         try:
-            content = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            content = bounded.read_bytes(path, bounded.JSON)
+        except bounded.MissingFileError:
             return None
-        except OSError as error:
-            raise DataError(f"{self.path}: {MANIFEST} cannot be read ({error})") from error
+        except DataError as error:
+            raise DataError(f"{self.path}: {MANIFEST} {_told(path, error)}") from None
         return Manifest.parse(content, path)
 
     def holds(self, name: str) -> bool:
@@ -202,18 +207,25 @@ class Folder:
         manifest = self.manifest()
         return (self.path / name).is_file() if manifest is None else name in manifest.names
 
-    def read(self, name: str) -> bytes:
-        """Read a file and compare it with the manifest, if there is one.
+    def read(self, name: str, limit: int = bounded.DATA) -> bytes:
+        """Read a regular file and compare it with the manifest, if there is one.
+
+        Args:
+            name: the file.
+            limit: the largest size allowed, in bytes.
 
         Raises:
-            DamagedError: it is missing, or not what was written.
+            DamagedError: it is missing, no regular file, larger than allowed, or not what was written.
         """
+        path = self.path / name
         for attempt in range(5):
             manifest = self.manifest()
             try:
-                content = (self.path / name).read_bytes()
-            except OSError as error:
-                content, problem = None, f"is missing or cannot be read ({error.strerror or error})"
+                content = bounded.read_bytes(path, limit)
+            except bounded.MissingFileError:
+                content, problem = None, "is missing"
+            except DataError as error:
+                content, problem = None, _told(path, error)
             if content is not None:
                 if manifest is None or name not in manifest.names or entry(content) in manifest.entries(name):
                     return content

@@ -246,5 +246,8 @@ def _record(line: bytes) -> dict[str, Any] | None:
     # Of the last line the line break alone may be missing: nothing of what it says is.
     if len(sum_) not in (8, 9) or sum_[:8] != b"%08x" % zlib.crc32(text):
         return None
-    record = json.loads(text)
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):  # a line of a stranger, with a checksum that is right
+        return None
     return record if isinstance(record, dict) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from dspodfl import readings, verdict
+from dspodfl import bounded, readings, verdict
 from dspodfl.config import dumps
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError
@@ -32,6 +32,8 @@ RESULT = "result.json"
 FORMAT = 1
 """Of result.json."""
 KINDS = ("curves", "sweep", "accuracy_table", "delay_table")
+_THEORY = ({"guaranteed"}, {"axes", "rows"})
+"""Keys of the result.json of a bound, and of a sweep of bounds."""
 _T = TypeVar("_T")
 
 
@@ -143,7 +145,7 @@ class Outcome:
         reading = _loaded(files, "table.csv", _csv)
 
         def whole(content: bytes) -> Outcome:
-            record = json.loads(content)
+            record = bounded.parse_json(content)
             kind, later = record["kind"] if isinstance(record, dict) else None, record.pop("format", FORMAT)
             if kind not in KINDS or not isinstance(later, int) or later > FORMAT:
                 raise ValueError(f"it is of kind {kind!r}, format {later!r}, not of a sweep or a reproduction")
@@ -155,18 +157,28 @@ class Outcome:
         return _loaded(files, RESULT, whole)
 
 
+def is_theory(record: object) -> bool:
+    """Whether a result.json is that of a bound or of a sweep of bounds; 0.1 wrote no kind into it."""
+    if not isinstance(record, dict):
+        return False
+    kind = record.get("kind")
+    return kind.startswith("theory") if isinstance(kind, str) else any(keys <= record.keys() for keys in _THEORY)
+
+
 def is_outcome(folder: Path) -> bool:
     """Whether a folder holds a finished sweep or reproduction; what its files are worth is not asked."""
     try:
         manifest = Folder(folder, "experiment").manifest()
-        if manifest is not None:
-            return manifest.kind == "experiment" and RESULT in manifest.names
-        if not (folder / RESULT).is_file():
-            return False
-        record = json.loads((folder / RESULT).read_bytes())
-    except (DataError, OSError, ValueError):
+    except DataError:  # damaged: that is said where the other files are read
+        return (folder / RESULT).is_file()
+    if manifest is not None:
+        return manifest.kind == "experiment" and RESULT in manifest.names
+    if not (folder / RESULT).is_file():
+        return False
+    try:
+        return not is_theory(bounded.read_json(folder / RESULT))
+    except DataError:
         return True
-    return not isinstance(record, dict) or not ({"guaranteed", "constants"} <= record.keys() or "rows" in record)
 
 
 def _loaded(files: Folder, name: str, load: Callable[[bytes], _T]) -> _T:

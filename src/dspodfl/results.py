@@ -19,11 +19,22 @@ import pandas as pd
 import safetensors.torch
 from torch import Tensor
 
-from dspodfl import journal
+from dspodfl import bounded, journal
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError, InputError
 from dspodfl.files import safetensors_about
-from dspodfl.folder import COMPLETE, INTERRUPTED, MANIFEST, UNFINISHED, Change, Folder, Loose, Manifest, claim
+from dspodfl.folder import (
+    COMPLETE,
+    INTERRUPTED,
+    MANIFEST,
+    UNFINISHED,
+    Change,
+    DamagedError,
+    Folder,
+    Loose,
+    Manifest,
+    claim,
+)
 from dspodfl.journal import JOURNAL
 from dspodfl.judging import COLUMNS, Row
 from dspodfl.rows import INTEGERS, Rows
@@ -219,7 +230,7 @@ class Result:
                 for name in archive.files:
                     seed, _, key = name.partition("/")
                     settings.setdefault(int(seed), {})[key] = archive[name]
-            config_toml = files.read("config.toml").decode()
+            config_toml = read_config(files)
             notes: list[str] = []
             if on_its_way:
                 metrics, summary, notes = _journalled(folder / JOURNAL, tomllib.loads(config_toml))
@@ -286,18 +297,35 @@ def has_journal(folder: Path, manifest: Manifest) -> bool:
 
 
 def read_summary(files: Folder) -> dict[str, Any]:
-    """Read summary.json, and check the types of what it says.
+    """Read summary.json within bounds, and check the types of what it says.
 
     Raises:
-        DataError: names the field.
+        DataError: names the file, and the field.
     """
-    content = json.loads(files.read("summary.json"))
+    try:
+        content = bounded.parse_json(files.read("summary.json", bounded.JSON))
+    except ValueError as error:
+        raise DamagedError(f"{files.path}: summary.json is damaged ({error})") from None
     if isinstance(content, dict):
         kind, later = content.pop("kind", "run"), content.pop("format", FORMAT)
         if kind != "run" or not isinstance(later, int) or later > FORMAT:
             raise DataError(f"{files.path}: summary.json is of kind {kind!r}, format {later!r}; here 'run', {FORMAT}")
     check_summary(content, f"{files.path}: summary.json")
     return dict(content)
+
+
+def read_config(files: Folder) -> str:
+    """Read config.toml within bounds; what it says is not checked.
+
+    Raises:
+        DataError: names the file.
+    """
+    try:
+        text = files.read("config.toml", bounded.TOML).decode()
+        bounded.parse_toml(text)
+    except ValueError as error:
+        raise DamagedError(f"{files.path}: config.toml is damaged ({error})") from None
+    return text
 
 
 def read_parquet(content: bytes) -> pd.DataFrame:

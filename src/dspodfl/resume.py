@@ -14,7 +14,7 @@ from dspodfl.checkpoint import FOLDER, Checkpoint, Store
 from dspodfl.config import FREE, Config
 from dspodfl.errors import DataError, InputError
 from dspodfl.files import ASIDE
-from dspodfl.folder import COMPLETE, INTERRUPTED, Folder, Manifest
+from dspodfl.folder import COMPLETE, INTERRUPTED, DamagedError, Folder, Manifest
 from dspodfl.journal import JOURNAL
 from dspodfl.judging import COLUMNS
 from dspodfl.keeper import CONFIG
@@ -187,10 +187,10 @@ def complete(folder: Path) -> bool:
         if (folder / JOURNAL).exists() or not (folder / SUMMARY).exists():
             return False
         return bool(read_summary(files)["study"]["complete"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, DamagedError) as error:
         if Store(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
             return False
-        raise DataError(f"{folder}: {SUMMARY} is damaged ({error}): the run is left as it is") from None
+        raise DataError(f"{folder}: {str(error).removeprefix(f'{folder}: ')}: the run is left as it is") from None
 
 
 def config_of(folder: Path, own: Iterable[str] = ()) -> Config:

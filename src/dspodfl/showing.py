@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from dspodfl import lock
+from dspodfl import bounded, lock
 from dspodfl.commands import print_outcome
 from dspodfl.costs import Cost
 from dspodfl.display import ERR, OUT, print_places, print_result, print_unfinished
@@ -132,9 +131,9 @@ def _show_result(folder: Path, at: Cost | None) -> None:
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads(Folder(folder).read(_RESULT))
-    except _UNREADABLE as error:
-        raise DataError(f"{folder}: {_RESULT} is damaged ({type(error).__name__}: {error})") from error
+        found = bounded.parse_json(Folder(folder).read(_RESULT, bounded.JSON))
+    except ValueError as error:
+        raise DataError(f"{folder}: {_RESULT} is damaged ({error})") from None
     if not isinstance(found, dict):
         raise DataError(f"{folder}: {_RESULT} is damaged (it is not a table)")
     return found

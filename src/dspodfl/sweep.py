@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from dspodfl import bounded
 from dspodfl.budget import Budget
 from dspodfl.config.build import build
 from dspodfl.data import Dataset
@@ -286,7 +287,7 @@ def _grid(files: Folder, manifest: Manifest | None) -> Any:
     try:
         if manifest is not None and manifest.kind != "experiment":
             return None
-        found = json.loads(files.read(GRID))
+        found = bounded.parse_json(files.read(GRID, bounded.JSON))
     except (DataError, ValueError):
         return None
     known = isinstance(found, dict) and found.get("kind", "grid") == "grid"

@@ -26,7 +26,7 @@ from dspodfl.folder import Folder
 from dspodfl.outcome import Outcome, is_outcome
 from dspodfl.plots import axis_name, picture, style
 from dspodfl.report import sources, tables
-from dspodfl.results import Result, read_parquet, read_summary
+from dspodfl.results import Result, read_config, read_parquet, read_summary
 from dspodfl.tables import Table
 
 _HERE = Path(__file__).parent
@@ -202,9 +202,12 @@ def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
 def _of_run(folder: Path, slugs: Counter[str]) -> Section:
     """The section of a run; its models and events may be large, and are not read."""
     summary = read_summary(Folder(folder))
-    config = sources.read(folder, "config.toml").decode()
+    config = read_config(Folder(folder))
     result = Result(pd.DataFrame(), pd.DataFrame(), {}, summary, config)
-    metrics = read_parquet(sources.read(folder, "metrics.parquet"))
+    try:
+        metrics = read_parquet(sources.read(folder, "metrics.parquet"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder}: metrics.parquet is damaged ({error})") from error
     study = summary["study"]
     about, blocks = _provenance(study)
     curves = "Accuracy (in regression, the error) against delay."

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from dspodfl import bounded
 from dspodfl.errors import DataError
-from dspodfl.folder import COMPLETE, INTERRUPTED, Folder, Manifest
+from dspodfl.folder import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest
 from dspodfl.journal import JOURNAL
-from dspodfl.outcome import RESULT
+from dspodfl.outcome import RESULT, is_theory
 
 SUMMARY, GRID = "summary.json", "grid.json"
 LARGEST = 64 * 2**20
 """Bytes: a text or a picture that is larger is none of ours."""
-_THEORY = ({"guaranteed"}, {"axes", "rows"})
-"""Keys of the result.json of a bound, and of a sweep of bounds."""
+_THEORY = "a result of the theory, which has no section here"
 
 
 @dataclass
@@ -69,7 +67,7 @@ def _state(folder: Path) -> str | None:
         if manifest is not None:
             return _told(folder, manifest)
         if (folder / RESULT).is_file():
-            return "a result of the theory, which has no section here" if _is_theory(folder) else "finished"
+            return _THEORY + _without(folder) if _is_theory(folder) else "finished"
         if (folder / JOURNAL).is_file():
             return f"not finished; continue it with: dspodfl run --resume {folder}"
         if (folder / SUMMARY).is_file():
@@ -88,10 +86,15 @@ def _manifest(folder: Path) -> Manifest | None:
         return None  # damaged: that is said where its files are read
 
 
+def _without(folder: Path) -> str:
+    """What is wrong with the manifest of a folder that has none which can be read."""
+    return f"; its {MANIFEST} is {'damaged' if (folder / MANIFEST).exists() else 'missing'}"
+
+
 def _told(folder: Path, manifest: Manifest) -> str | None:
     """What the manifest says of a folder."""
     if manifest.kind.startswith("theory"):
-        return "a result of the theory, which has no section here"
+        return _THEORY
     if manifest.kind not in ("run", "experiment"):
         return None
     if manifest.state == COMPLETE or (manifest.kind == "run" and manifest.state == INTERRUPTED):
@@ -102,10 +105,9 @@ def _told(folder: Path, manifest: Manifest) -> str | None:
 
 def _is_theory(folder: Path) -> bool:
     try:
-        record = json.loads(read(folder, RESULT))
-    except (DataError, ValueError, RecursionError):
+        return is_theory(bounded.read_json(folder / RESULT))
+    except DataError:
         return False  # damaged: what it is said to be is found out when it is loaded
-    return isinstance(record, dict) and "kind" not in record and any(keys <= record.keys() for keys in _THEORY)
 
 
 def read(folder: Path, name: str) -> bytes:
@@ -114,27 +116,4 @@ def read(folder: Path, name: str) -> bytes:
     Raises:
         DataError: it is missing, no regular file, too large, or cannot be read.
     """
-    path = folder / name
-    try:
-        if not path.is_file():
-            raise DataError(f"{folder}: {name} is missing")
-        if path.stat().st_size > LARGEST:
-            raise DataError(f"{folder}: {name} is larger than {LARGEST // 2**20} MB")
-        return Folder(folder).read(name)
-    except OSError as error:
-        raise DataError(f"{folder}: {name} cannot be read ({error.strerror})") from error
-
-
-def record(folder: Path, name: str) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
-
-    Raises:
-        DataError: it does not.
-    """
-    try:
-        found = json.loads(read(folder, name))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{folder}: {name} is damaged (no table in it)")
-    return found
+    return Folder(folder).read(name, LARGEST)
