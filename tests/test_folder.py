@@ -609,7 +609,7 @@ def test_a_folder_of_another_kind_is_refused_plainly(finished, swept):
     answer = finished("run", "--resume", "swept")
     assert answer.code == 2 and "not the folder of a run, but of kind 'experiment'" in answer.err
     answer = finished("show", "swept")  # which shows a folder of any kind
-    assert answer.code == 0 and "train.batch_size" in answer.out
+    assert answer.code == 0 and "swept" in answer.out and "batch size (samples per SGD step)" in answer.out
     assert finished("verify", "nowhere").code == 2 and finished("verify", ".").code == 0
 
 
@@ -628,6 +628,7 @@ def test_the_theory_s_folder_is_not_taken_for_a_sweep(dspodfl):
         if manifest:
             assert dspodfl("verify", "told").out == "told: theory, 4 files, whole\n"
             (dspodfl.folder / "told" / MANIFEST).unlink()
+    assert dspodfl("verify", "told").out.startswith("told: theory, 3 files, can be read, but have no checksums")
 
 
 # --- types, names, disks --------------------------------------------------------------------------------------

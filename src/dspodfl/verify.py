@@ -131,7 +131,9 @@ def _journal(folder: Path) -> list[str]:
 
 def _without_manifest(folder: Path) -> Verified | None:
     """A folder of version 0.1, read as a whole."""
-    if (folder / RESULT).is_file() and is_outcome(folder):
+    if (folder / RESULT).is_file():
+        if not is_outcome(folder):  # of the theory: it has been read to tell
+            return Verified(folder, "theory", sum(path.is_file() for path in folder.iterdir()), verified=False)
         kind, load = "experiment", lambda: Outcome.load(folder)
     elif (folder / "config.toml").is_file() and any((folder / n).is_file() for n in ("summary.json", JOURNAL)):
         kind, load = "run", lambda: Result.load(folder)  # type: ignore[assignment,return-value]
