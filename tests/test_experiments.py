@@ -208,6 +208,7 @@ def test_a_sweep_of_one_s_own_reads_at_a_delay(dspodfl):
     table = pd.read_csv(dspodfl.folder / "s" / "table.csv")
     assert len(table) == 2 * 2 * 2 and set(table["delay"]) == {4.0}
     assert (table["reached"] <= table["seeds"]).all()
+    assert answer.out.startswith("study over learning rate α, iterations between redraws of the rates (0: never)\n")
     metrics = pd.read_parquet(dspodfl.folder / "s" / "metrics.parquet")
     assert set(metrics.columns[:2]) == {"train.learning_rate.value", "rates.refresh"}
 

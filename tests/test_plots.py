@@ -524,6 +524,18 @@ def swept(axis, values, **columns):
     return pd.DataFrame(rows).assign(**columns)
 
 
+@pytest.mark.parametrize(("column", "label"), [("loss", "test loss"), ("optimality_error", "distance to the optimum")])
+def test_a_sweep_of_regression_draws_what_its_table_shows_and_no_empty_panel(column, label):
+    table = swept("graph.radius", [0.4, 0.6, 0.8], delay=10.0, normalized_delay=1.0, normalized_std=None)
+    table = table.rename(columns={"accuracy_mean": f"{column}_mean", "accuracy_std": f"{column}_std"})
+    figure = plots.sweep(table.assign(accuracy_mean=None, accuracy_std=None, normalized_mean=None), ["graph.radius"])
+    (axis,) = figure.axes
+    assert axis.get_ylabel().startswith(label)
+    drawn = [line.get_ydata().tolist() for line in axis.get_lines() if len(line.get_ydata())]
+    assert drawn == [pytest.approx([0.5 + 0.1 * n] * 3) for n in range(3)]
+    assert not any("no values" in text.get_text() for text in figure.legends[0].get_texts())
+
+
 def test_a_sweep_over_numbers_is_joined_by_lines_and_named_in_words():
     figure = plots.sweep(swept("graph.radius", [0.4, 0.6, 0.8], iteration=300), ["graph.radius"], "a title")
     (axis,) = figure.axes

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from tests.edge import CommandLine
 
-from dspodfl import readings
+from dspodfl import formatting, readings
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
 from dspodfl.judging import COLUMNS
@@ -441,6 +441,26 @@ def test_a_damaged_folder_is_skipped_by_name_and_the_others_are_shown(folder, tm
         page([copy])
     made = compose([copy, folder / "own" if name == "run" else folder / "run"])
     assert len(made.skipped) == 1 and says in made.skipped[0] and made.html.count("<section ") == 1
+
+
+def test_the_table_on_the_disk_has_every_digit_of_the_numbers(tmp_path):
+    """Whoever rounds them gets what the terminal and the page show."""
+    made = outcome("own")
+    made.reading.loc[0, "accuracy_mean"] = 1 / 3
+    read = Outcome.load(made.save(tmp_path / "own")).reading
+    assert (tmp_path / "own" / "table.csv").read_bytes() == formatting.to_csv(made.reading)
+    pd.testing.assert_frame_equal(read, made.reading, check_dtype=False, check_exact=True)
+
+
+def test_a_sweep_of_regression_is_shown_by_what_was_measured_and_named_in_words(tmp_path):
+    rows = metrics("train.batch_size", (1, 2)).assign(accuracy=np.nan, optimality_error=0.5)
+    title = "study over train.batch_size"
+    reading = readings.at_delay(rows, ["train.batch_size"], 40.0)
+    made = outcome("own", metrics=rows, reading=reading, axes=["train.batch_size"], title=title, paper="", says="")
+    found = Page(page([made.save(tmp_path / "own")]))
+    assert "study over batch size (samples per SGD step)" in found.text and title not in found.text
+    assert "‖θ̄ − θ*‖² against batch size (samples per SGD step)." in found.text
+    assert len(found.all("table")) == 2  # the contents, and no table of normalized delays, which has no numbers
 
 
 @pytest.mark.parametrize("file", ["network.png", "accuracy_vs_delay.svg"])

@@ -71,6 +71,7 @@ def test_a_sweep_is_shown_as_it_was_printed(dspodfl):
     answer = dspodfl("show", "grid")
     assert answer.code == 0 and answer.out == printed.out
     assert "Accuracy: mean ± std over 2 seeds, after 4 iterations." in answer.out
+    assert answer.out.startswith("study over learning rate α\n") and "train." not in answer.out
     assert "first reaches 1." in dspodfl("show", "grid", "--at", "delay=1").out
 
 
@@ -80,7 +81,8 @@ def test_what_the_theory_wrote_is_shown(dspodfl):
     bound, grid = dspodfl("show", "bound"), dspodfl("show", "grid")
     assert bound.code == grid.code == 0
     assert "strongly convex" in bound.out and "ρ̃" in bound.out and "DSpodFL" in bound.out
-    assert "train.learning_rate.value" in grid.out and "0.001" in grid.out
+    assert grid.out.startswith("theory: grid over learning rate α\n") and "train." not in grid.out
+    assert "0.001" in grid.out
     refused = dspodfl("show", "bound", "--at", "delay=5")
     assert refused.code == 2 and "--at = 'delay 5'" in refused.err
 
@@ -91,10 +93,10 @@ def test_a_folder_of_several_is_shown_one_after_the_other(dspodfl):
     (dspodfl.folder / "all" / "notes").mkdir()
     answer = dspodfl("show", "all")
     assert answer.code == 0
-    assert "synthetic" in answer.out and "study over train.learning_rate.value" in answer.out
+    assert "synthetic" in answer.out and "study over learning rate α\n" in answer.out
     (dspodfl.folder / "all" / "a" / "summary.json").write_text("{")
     damaged = dspodfl("show", "all")
-    assert damaged.code == 2 and "study over train.learning_rate.value" in damaged.out
+    assert damaged.code == 2 and "study over learning rate α\n" in damaged.out
     assert damaged.err.startswith("error: all/a: ")
 
 

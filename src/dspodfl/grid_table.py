@@ -13,7 +13,7 @@ from dspodfl.budget import COLUMNS
 from dspodfl.costs import Cost
 from dspodfl.errors import InputError
 from dspodfl.outcome import Outcome
-from dspodfl.plots import NAMES
+from dspodfl.plots import NAMES, axis_head, axis_name
 from dspodfl.tables import Column, Row, Table
 
 
@@ -32,11 +32,11 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
     if outcome.kind == "curves" and not outcome.axes and len(outcome.metrics):
         config = tomllib.loads(outcome.config) if outcome.config else {}
         found = comparison.compare(outcome.metrics, config, at=at)
-        return comparison.table(found, outcome.title, config)
+        return comparison.table(found, outcome.heading, config)
     reading = outcome.reading if at is None else at_cost(outcome.metrics, outcome.axes, at)
     rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in reading and outcome.kind.endswith("table"))]
     algorithms = [str(name) for name in dict.fromkeys(reading["algorithm"])]
-    columns = [Column(name, left=True) for name in rows] or [Column("", left=True)]
+    columns = [Column(axis_head(name), left=True) for name in rows] or [Column("", left=True)]
     columns += [Column(NAMES.get(algorithm, algorithm)) for algorithm in algorithms]
     groups = reading.groupby(rows[0] if len(rows) == 1 else rows, sort=False) if rows else [("all", reading)]
     lines = []
@@ -47,7 +47,7 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
     notes = _diverged(reading, rows)
     if outcome.config:
         notes += comparison.thinned(tomllib.loads(outcome.config))
-    return Table(outcome.title, tuple(columns), tuple(lines), "", caption(outcome.kind, reading), tuple(notes))
+    return Table(outcome.heading, tuple(columns), tuple(lines), "", caption(outcome.kind, reading), tuple(notes))
 
 
 def at_cost(metrics: pd.DataFrame, axes: Sequence[str], at: Cost) -> pd.DataFrame:
@@ -95,13 +95,14 @@ def caption(kind: str, reading: pd.DataFrame) -> str:
         compared = "in brackets: the paper's number"
     else:
         over = f"mean ± std over {seeds}" if number > 1 else f"of {seeds}"
-        text = f"{_quantity(reading)}: {over}, {_where(kind, reading)}"
+        text = f"{quantity(reading)}: {over}, {_where(kind, reading)}"
         late = "n/m: n of m seeds got there without diverging, and the mean is over those"
         compared = "in brackets: the paper's number, and ours less that"
     return ". ".join([text, *([late] if some else []), *([compared] if printed else [])]) + "."
 
 
-def _quantity(reading: pd.DataFrame) -> str:
+def quantity(reading: pd.DataFrame) -> str:
+    """Name what a table of means shows: accuracy; in regression the distance to the optimum, else the loss."""
     for name, label in (("accuracy", "Accuracy"), ("optimality_error", "‖θ̄ − θ*‖²"), ("loss", "Loss")):
         if f"{name}_mean" in reading and reading[f"{name}_mean"].notna().any():
             return label
@@ -132,7 +133,7 @@ def _diverged(reading: pd.DataFrame, rows: Sequence[str]) -> list[str]:
     lost = reading[reading["diverged"].fillna(0) > 0]
     places = []
     for _, row in lost.iterrows():
-        at = ", ".join(f"{name} = {formatting.setting(row[name])}" for name in rows)
+        at = ", ".join(f"{axis_name(name)}: {formatting.setting(row[name])}" for name in rows)
         count = formatting.reached(row["diverged"], row["seeds"])
         places.append(f"{NAMES.get(str(row['algorithm']), str(row['algorithm']))} {count}{f' at {at}' if at else ''}")
     more = f" and at {len(places) - 6} more" if len(places) > 6 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from dspodfl import bounded, readings, verdict
+from dspodfl import bounded, formatting, readings, verdict
 from dspodfl.config import dumps
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError
@@ -89,6 +90,17 @@ class Outcome:
         """The verdict in a word."""
         return verdict.overall(self.verdicts)
 
+    @property
+    def heading(self) -> str:
+        """The title with the keys of what is varied in words and with units, as figures and tables show it."""
+        from dspodfl.plots import axis_name
+
+        keys = sorted((axis for axis in self.axes if "." in axis), key=len, reverse=True)
+        if not keys:
+            return self.title
+        pattern = rf"(?<![\w.])({'|'.join(map(re.escape, keys))})(?![\w.])"
+        return re.sub(pattern, lambda found: axis_name(found[0]), self.title)
+
     def plot(self) -> Figure:
         """The figure, in the house style."""
         from dspodfl import median_run, plots
@@ -101,10 +113,7 @@ class Outcome:
             return plots.delays(self.reading, self.axes, self.title, parts)
         if self.kind == "accuracy_table":
             return plots.accuracies(self.reading, self.axes, self.title)
-        title = self.title
-        for axis in self.axes:
-            title = title.replace(axis, plots.axis_name(axis)) if "." in axis else title
-        return plots.sweep(self.reading, self.axes, title, budget)
+        return plots.sweep(self.reading, self.axes, self.heading, budget)
 
     def save(self, folder: Path) -> Path:
         """Write everything; every file to a temporary one first, then renamed."""
@@ -128,7 +137,7 @@ class Outcome:
         }
         with Folder(folder, "experiment").change(state=COMPLETE) as change:
             change.write("metrics.parquet", parquet(self.metrics))
-            change.write("table.csv", self.reading.to_csv(index=False, float_format="%.10g").encode())
+            change.write("table.csv", formatting.to_csv(self.reading))
             change.write("figure.png", picture(figure, "png"))
             change.write("figure.svg", picture(figure, "svg"))
             text = json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n"

@@ -143,7 +143,7 @@ def _show_theory_sweep(folder: Path, record: dict[str, Any]) -> None:
     import pandas as pd
 
     names = [str(name) for name in record["axes"]]
-    print_sweep(pd.DataFrame(record["rows"]), names, f"theory over {', '.join(names)}: {folder.name}")
+    print_sweep(pd.DataFrame(record["rows"]), names, f"theory: {folder.name}")
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
 
 

@@ -160,30 +160,32 @@ def sweep(
     if as_json:
         say(json.dumps(record, ensure_ascii=False))
         return
-    print_sweep(table, names, f"{config.stem} over {', '.join(names)}")
+    print_sweep(table, names, config.stem)
     if out is not None:
         OUT.print(Text(f"picture: {out / 'figure.png'}\ntables:  {out}"), soft_wrap=True)
 
 
-def print_sweep(table: pd.DataFrame, names: Sequence[str], title: str) -> None:
+def print_sweep(table: pd.DataFrame, names: Sequence[str], of: str) -> None:
     """Print the table of a sweep.
 
     Args:
         table: A row for each point and algorithm.
         names: The axes.
-        title: What was varied.
+        of: What was varied.
     """
     from dspodfl.bounds.grid import COLUMNS
+    from dspodfl.plots import axis_head, axis_name
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     convex = bool(table["radius"].notna().any())
     told = [name for name in COLUMNS if table[name].notna().any() and not (convex and name == "mean_gradient")]
     for name in (*names, *told):
         left = name in (*names, "algorithm")
-        shown.add_column(COLUMNS.get(name, name), justify="left" if left else "right", no_wrap=True)
+        head = axis_head(name) if name in names else COLUMNS[name]
+        shown.add_column(Text(head), justify="left" if left else "right", no_wrap=True)
     for row in table.to_dict("records"):
         shown.add_row(*(_cell(row[name]) for name in (*names, *told)))
-    OUT.print(Text(title), soft_wrap=True)
+    OUT.print(Text(f"{of} over {', '.join(axis_name(name) for name in names)}"), soft_wrap=True)
     _print_table(shown)
     if not table["guaranteed"].all():
         OUT.print(Text(_WARNING), soft_wrap=True)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from dspodfl.plots.graphs import network
 from dspodfl.plots.grids import accuracies, delays, sweep
 from dspodfl.plots.runs import accuracy_vs_delay, curve
-from dspodfl.plots.style import COLOURS, LARGEST, NAMES, STYLE, axis_name, colour
+from dspodfl.plots.style import COLOURS, LARGEST, NAMES, STYLE, axis_head, axis_name, colour
 
 __all__ = [
     "COLOURS",
@@ -24,6 +24,7 @@ __all__ = [
     "STYLE",
     "accuracies",
     "accuracy_vs_delay",
+    "axis_head",
     "axis_name",
     "colour",
     "curve",

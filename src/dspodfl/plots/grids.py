@@ -26,12 +26,14 @@ _TALLEST = 60.0
 def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Budget | None = None) -> Figure:
     """Draw accuracies against what is varied: means over seeds, with a band or bars of one standard deviation.
 
+    For regression, which has no accuracies, distances to the optimum take their place, or losses; as in the table.
     Numbers are joined by lines, categories are not. A row of panels for each value of further axes. Left, accuracy
     where the raw total delay first reaches the reading's (or at the end); right, at a normalized delay that all runs of
     the point reached. Open markers, with how many: points that not all seeds reached.
 
     Args:
-        table: A row for each point and algorithm, with ``accuracy_mean``, ``accuracy_std``, ``seeds``, ``reached``.
+        table: A row for each point and algorithm, with ``accuracy_mean``, ``accuracy_std`` (or ``loss_…``,
+            ``optimality_error_…``), ``seeds``, ``reached``.
         axes: The columns of what is varied.
         title: A line over the figure.
         budget: What the runs were run to.
@@ -44,9 +46,8 @@ def sweep(table: pd.DataFrame, axes: list[str], title: str = "", budget: Budget 
     groups = list(table.groupby(rest, sort=False)) if rest else [((), table)]
     measure, label, log_y = _measure(table)
     sides = [(measure, _where(table, budget))]
-    sides += (
-        [("normalized", "at a normalized delay that all runs of a point reach")] if "normalized_mean" in table else []
-    )
+    if measure == "accuracy" and "normalized_mean" in table:  # which is an accuracy: regression has none
+        sides.append(("normalized", "at a normalized delay that all runs of a point reach"))
     _, numeric = style.places(list(dict.fromkeys(table[axes[0]])))
     with mpl.rc_context(STYLE):
         each = min(2.9, _TALLEST / len(groups))

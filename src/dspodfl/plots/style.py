@@ -65,7 +65,7 @@ STYLE: dict[Any, Any] = {
 FAINT = "#555555"
 LARGEST = 1e100
 """What is larger, or no number, is left out of a figure: axes overflow before floating point does."""
-_LONGEST_NAME = 40
+_LONGEST_NAME, _WIDEST_HEAD = 40, 28
 _LEGEND_SIZE, _NOTE_SIZE, _TITLE_SIZE = 8.5, 7.5, 9.0
 
 AXES = {
@@ -168,6 +168,16 @@ def axis_name(key: str) -> str:
     key = shortened(key, 80)
     last = key.rpartition(".")[2].replace("_", " ")
     return last if last == key else f"{last} ({key})"
+
+
+def axis_head(key: str) -> str:
+    r"""Return `axis_name` as the head of a column: its unit on a line of its own, and no line that is long.
+
+    >>> axis_head("train.batch_size"), axis_head("rates.sgd.mean")
+    ('batch size\n(samples per SGD step)', 'mean of the SGD rates d\nbefore truncation')
+    """
+    lines = axis_name(key).replace(" (", "\n(").split("\n")
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, _WIDEST_HEAD))
 
 
 def colour(algorithm: str, others: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from markupsafe import Markup
 from dspodfl import formatting
 from dspodfl.errors import DataError
 from dspodfl.folder import Folder
+from dspodfl.grid_table import quantity
 from dspodfl.outcome import Outcome, is_outcome
 from dspodfl.plots import axis_name, picture, style
 from dspodfl.report import sources, tables
@@ -171,7 +172,7 @@ def _prose(text: str) -> Markup:
 def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
     """The section of a sweep or a reproduction."""
     outcome = Outcome.load(folder)
-    name, title = str(outcome.name), str(outcome.title)
+    name, title = str(outcome.name), str(outcome.heading)
     claimed = bool(outcome.paper or outcome.says or outcome.verdicts)
     if (folder / "figure.svg").is_file():
         drawing = sources.read(folder, "figure.svg")
@@ -261,7 +262,8 @@ def _caption(outcome: Outcome) -> str:
         return "Raw delay until target accuracies are reached, and how it divides into processing and transmission."
     if outcome.kind == "accuracy_table":
         return "Accuracy after numbers of iterations."
-    return f"Accuracy against {axis_name(outcome.axes[0]) if outcome.kind == 'sweep' else 'delay'}."
+    against = axis_name(outcome.axes[0]) if outcome.kind == "sweep" else "delay"
+    return f"{quantity(outcome.reading)} against {against}."
 
 
 def _dots(algorithms: list[str]) -> dict[str, str]:

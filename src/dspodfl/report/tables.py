@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from dspodfl import comparison, formatting, median_run
 from dspodfl.grid_table import outcome_table
 from dspodfl.outcome import Outcome
-from dspodfl.plots import axis_name, style
+from dspodfl.plots import axis_head, style
 from dspodfl.tables import Column, Row, Table
 
 
@@ -18,8 +19,8 @@ def of_outcome(outcome: Outcome) -> list[Table]:
     """Return the tables of a sweep, or of a figure or table of the paper."""
     if outcome.kind == "delay_table":
         return [delay_table(outcome)]
-    found = [_titled(outcome_table(outcome), outcome.axes)]
-    if "normalized_mean" in outcome.reading and outcome.kind != "accuracy_table":
+    found = [replace(outcome_table(outcome), title="")]  # the page has the title already
+    if "normalized_mean" in outcome.reading and outcome.reading["normalized_mean"].notna().any():
         found.append(_normalized(outcome))
     return found
 
@@ -27,12 +28,6 @@ def of_outcome(outcome: Outcome) -> list[Table]:
 def of_run(metrics: pd.DataFrame, config: Mapping[str, Any], study: Mapping[str, Any]) -> Table:
     """Return the comparison of a run's algorithms, as the terminal shows it."""
     return comparison.table(comparison.compare(metrics, config, study), "", config)
-
-
-def _titled(table: Table, axes: list[str]) -> Table:
-    """The table with its axes in words; the page has the title already."""
-    named = tuple(Column(axis_name(c.head) if c.head in axes else c.head, c.left) for c in table.columns)
-    return Table("", named, table.rows, table.sentence, table.caption, table.notes)
 
 
 def _normalized(outcome: Outcome) -> Table:
@@ -47,7 +42,7 @@ def _normalized(outcome: Outcome) -> Table:
     rows = tuple(
         Row((*point, *(cells.get(a, formatting.MISSING) for a in algorithms))) for point, cells in points.items()
     )
-    heads = [Column(axis_name(axis), left=True) for axis in outcome.axes] + [Column("normalized delay", left=True)]
+    heads = [Column(axis_head(axis), left=True) for axis in outcome.axes] + [Column("normalized delay", left=True)]
     caption = (
         "Accuracy at the largest normalized delay that all runs of a point reach: mean ± standard deviation over "
         f"{formatting.seeds(int(reading['seeds'].max()))}."
@@ -69,7 +64,7 @@ def delay_table(outcome: Outcome) -> Table:
             cells.append(_delay(row, part, value) + _printed(row, part, value))
         cells.append(formatting.reached(row["reached"], row["seeds"]))
         rows.append(Row(tuple(cells)))
-    columns = [Column(axis_name(axis), left=True) for axis in outcome.axes]
+    columns = [Column(axis_head(axis), left=True) for axis in outcome.axes]
     columns += [Column("to accuracy", left=True), Column("algorithm", left=True)]
     columns += [Column(part) for part in (*median_run.PARTS, "reached")]
     seeds = int(reading["seeds"].max())
