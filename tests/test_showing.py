@@ -146,3 +146,17 @@ def test_pictures_that_cannot_be_drawn_do_not_keep_the_table_from_being_printed(
     monkeypatch.setattr(Result, "draw", full)
     answer = dspodfl("show", "out")
     assert answer.code == 0 and "DSpodFL" in answer.out and "No space left on device" in answer.err
+
+
+@pytest.mark.parametrize("name", ["result.json", "summary.json", "manifest.json", "grid.json"])
+def test_json_that_nests_too_deep_is_one_line_that_names_the_folder(dspodfl, name):
+    folder = dspodfl.folder / "odd"
+    folder.mkdir()
+    (folder / name).write_text("[" * 100_000)
+    sweep = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", "odd")
+    for words in (("show", "odd"), ("report", "odd"), ("verify", "odd"), sweep):
+        answer = dspodfl(*words)
+        if words[0] == "show" and name == "grid.json":  # what is in it is not read: it is not finished
+            assert answer.code == 0
+        else:
+            assert answer.code == 2 and answer.err.count("\n") == 1 and "odd" in answer.err, words
