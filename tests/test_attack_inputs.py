@@ -22,13 +22,13 @@ from dspodfl.grid import Axis, cells
 
 
 def test_a_sample_of_extreme_values_ends_in_success_or_plain_lines():
-    found = extremes.run(quick=True, seed=1)
-    assert found["failures"] == [] and found["tried"] == found["held"] == 60
+    found = extremes.sample(60, seed=1)
+    assert found.failures == [] and found.tried == found.held == 60
 
 
 def test_a_sample_of_hostile_files_ends_in_success_or_plain_lines():
-    found = hostile.run(quick=True, seed=1)
-    assert found["failures"] == [] and found["tried"] == found["held"] == 40
+    found = hostile.sample(40, seed=1)
+    assert found.failures == [] and found.tried == found.held == 40
 
 
 def test_extreme_values_are_tried_for_every_key_of_the_schema():
