@@ -111,6 +111,7 @@ def reproduce(
 ) -> None:
     """Run figures and tables of the paper, and judge its claims by them; go on where it was interrupted."""
     from dspodfl import experiment as experiments
+    from dspodfl.folder import claim as usable
     from dspodfl.study import choose_device
 
     if list_them or not names:
@@ -118,7 +119,7 @@ def reproduce(
             found = experiments.named(name)
             OUT.print(Text(f"  {name:<32} {found.paper:<28} {found.title}"), soft_wrap=True)
         if not list_them:
-            raise InputError("NAME", "", "given: one or more of these, or all")
+            raise InputError("NAME", "", "given: one or more of the names above, or all")
         return
     if seeds is not None and seeds < 1:
         raise InputError("--seeds", seeds, "an integer of at least 1")
@@ -135,6 +136,8 @@ def reproduce(
             )
         if left and not quiet:
             ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
+    for experiment in chosen:  # before anything is run
+        usable(out / experiment.name, overwrite=True)
     started = time.monotonic()
     for place, experiment in enumerate(chosen, 1):
         if not quiet:

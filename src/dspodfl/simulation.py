@@ -457,7 +457,7 @@ def run(
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
-    check_options(callbacks, out, resume, record_events=record_events, overwrite=overwrite)
+    check_options(callbacks, out, resume, progress, record_events=record_events, overwrite=overwrite)
     config, show = None if config is None else as_config(config), for_python(progress)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
     brought["progress"] = show
