@@ -60,7 +60,7 @@ def sweep(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another grid that is in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study over a grid of settings, as one stacked study; go on with one that was interrupted."""
+    """Run a study over a grid of settings, as one stacked study; resume one that was interrupted."""
     from dspodfl.config import load
     from dspodfl.experiment import Experiment, Read
     from dspodfl.grid import Axis, cells
@@ -106,10 +106,10 @@ def reproduce(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write; a folder for each experiment.")
     ] = Path("reproduced"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew where another setting is in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again where another setting is in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run figures and tables of the paper, and judge its claims by them; go on where it was interrupted."""
+    """Run figures and tables of the paper, and check its claims; resume what was interrupted."""
     from dspodfl import experiment as experiments
     from dspodfl.folder import claim as usable
     from dspodfl.study import choose_device
@@ -210,7 +210,7 @@ def _carry_out(
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
-        ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
+        ERR.print(Text(f"interrupted; {done}: the same command resumes it"), soft_wrap=True)
         raise typer.Exit(error.code) from None
     about = run.about() | {"quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)

@@ -246,7 +246,7 @@ class Simulation:
         show.estimate = self.estimate
         if plan.halvings:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            show.say(f"out of memory: going on with smaller waves (runs: {sizes})")
+            show.say(f"out of memory: continuing with smaller waves (runs: {sizes})")
         elif not self.measured:
             with self.timing.during("building"):
                 seconds = expected_seconds([self.study], self.device)
