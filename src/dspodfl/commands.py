@@ -106,7 +106,7 @@ def reproduce(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write; a folder for each experiment.")
     ] = Path("reproduced"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again where another setting is in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another setting that is in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run figures and tables of the paper, and check its claims; resume what was interrupted."""
