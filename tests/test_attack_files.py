@@ -40,3 +40,18 @@ def test_an_attack_that_succeeds_is_counted_and_ends_with_1(monkeypatch, capsys,
         assert "some: a door: tried 2, held 1\n  failed: it was open\n" in capsys.readouterr().out
         text = page.read_text()
         assert text.startswith("# Page\n\nText.\n") and text.count("| a door | 2 | 1 |") == 1
+        assert text.count("All cases were tried.") == 1
+
+
+def test_every_table_of_the_page_is_written_by_the_script(tmp_path):
+    from scripts.attack import Tally, __main__
+
+    page = (ROOT / "docs/reliability.md").read_text()
+    for name in __main__.ATTACKS:
+        assert page.count(__main__.BEGIN.format(name)) == page.count(__main__.END.format(name)) == 1
+        assert __main__.ABOUT[name] in page
+    assert page.count("| times | held |") == len(__main__.ATTACKS)
+    (tmp_path / "page.md").write_text(page)
+    __main__.write(tmp_path / "page.md", "hostile", [Tally("hostile", "a file", 3, 3)], every=7)
+    text = (tmp_path / "page.md").read_text()
+    assert "| **hostile, all** | **3** | **3** |" in text and "One case of 7 was tried, evenly spread." in text

@@ -22,13 +22,13 @@ from dspodfl.grid import Axis, cells
 
 
 def test_a_sample_of_extreme_values_ends_in_success_or_plain_lines():
-    found = extremes.run(quick=True, seed=1)
-    assert found["failures"] == [] and found["tried"] == found["held"] == 60
+    found = extremes.sample(60, seed=1)
+    assert found.failures == [] and found.tried == found.held == 60
 
 
 def test_a_sample_of_hostile_files_ends_in_success_or_plain_lines():
-    found = hostile.run(quick=True, seed=1)
-    assert found["failures"] == [] and found["tried"] == found["held"] == 40
+    found = hostile.sample(40, seed=1)
+    assert found.failures == [] and found.tried == found.held == 40
 
 
 def test_extreme_values_are_tried_for_every_key_of_the_schema():
@@ -259,6 +259,7 @@ def test_the_penalty_of_a_ridge_problem_holds_for_data_given_in_python():
         ({"callbacks": "print"}, "callbacks"),
         ({"record_events": "yes"}, "record_events"),
         ({"overwrite": 1}, "overwrite"),
+        ({"progress": "yes"}, "progress"),
         ({"out": 3}, "out"),
         ({"resume": ["a"]}, "resume"),
         ({"data": 3}, "data"),
@@ -270,6 +271,13 @@ def test_arguments_of_other_types_are_refused_by_name(arguments, field):
     with pytest.raises(InputError) as caught:
         run(**({"config": tiny()} | arguments))
     assert caught.value.field.startswith(field)
+
+
+@pytest.mark.parametrize("table", [tiny(), tiny().train])
+def test_a_configuration_cannot_be_changed_and_the_message_says_how_to_make_another(table):
+    with pytest.raises(ConfigError, match=r"^seeds = 9: a configuration cannot be changed; make another: Config\("):
+        table.seeds = 9
+    assert Config(**tiny().model_dump() | {"seeds": 5}).seeds == 5
 
 
 def test_a_configuration_that_nests_without_end_is_refused():

@@ -576,7 +576,7 @@ def test_an_interrupted_study_is_written_as_far_as_it_was_measured(tmp_path):
     about = result.summary["study"]
     assert about["complete"] is False
     assert f"interrupted after iteration {about['interrupted_at']:,};" in err
-    assert err.endswith("go on with: dspodfl run --resume out\n")
+    assert err.endswith("resume with: dspodfl run --resume out\n")
     assert 500 <= about["iterations_done"] < about["iterations"] == 1_000_000
     assert result.metrics["iteration"].max() == about["iterations_done"]
     assert result.metrics.groupby("algorithm").size().tolist() == [about["iterations_done"] // 100 + 1] * 2
@@ -598,7 +598,7 @@ def test_an_interruption_while_writing_says_so(dspodfl, monkeypatch):
     monkeypatch.setattr(Result, "write", stop)
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 130
-    assert answer.err.splitlines()[-1] == "interrupted while writing out; go on with: dspodfl run --resume out"
+    assert answer.err.splitlines()[-1] == "interrupted while writing out; resume with: dspodfl run --resume out"
 
 
 def test_a_result_that_cannot_be_written_is_an_error_and_no_traceback(dspodfl, monkeypatch):

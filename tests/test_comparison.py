@@ -367,6 +367,15 @@ def test_a_thinned_evaluation_is_said():
     assert not shown(metrics, BUDGET | {"eval": {"samples": None}}).notes
 
 
+def test_an_evaluation_of_more_samples_than_there_are_is_one_of_all():
+    config, metrics = BUDGET | {"eval": {"samples": 9999, "clients": 20}}, frame(straight("dspodfl", [0.6, 0.7]))
+    study = {"evaluated": {"samples": 60, "clients": 20, "note": None}}
+    assert not table(compare(metrics, config, study), "", config).notes
+    study["evaluated"]["note"] = "accuracies and losses are those of 20 of 30 clients"
+    notes = table(compare(metrics, config, study), "", config).notes
+    assert notes == ("evaluated on 60 test samples and 20 clients only (eval.samples, eval.clients)",)
+
+
 def five(spoiled):
     names = {"dspodfl": 0.634, "dgd": 0.568, "rg": 0.486, "sporadic_sgd": 0.625, "dfedavg": 0.302}
     metrics = frame(*(straight(name, [level - 0.03, level, level + 0.03]) for name, level in names.items()))

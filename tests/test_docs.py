@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dspodfl import Config
+from dspodfl import Config, rng
 from dspodfl.config import template
+from dspodfl.data import coerce, partitions
 from dspodfl.judging import COLUMNS
 from dspodfl.rng import Stream
 
@@ -53,7 +54,27 @@ def test_the_output_page_names_every_column():
 
 def test_the_randomness_page_names_every_stream_with_its_number():
     page = (ROOT / "docs/randomness.md").read_text()
-    assert not [s for s in Stream if f"| {s.name} | {int(s)} |" not in page]
+    rows = re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", page, re.MULTILINE)
+    assert rows == [(stream.name, str(int(stream))) for stream in Stream]
+
+
+def test_the_randomness_page_names_every_address_of_the_stream_of_partitions():
+    page = (ROOT / "docs/randomness.md").read_text()
+    rows = re.findall(r"^\| ([a-z -]+) \| (?:0|(2\^20)(?: \+ (\d))?) \|", page, re.MULTILINE)
+    assert {purpose: (2**20 if power else 0) + int(more or 0) for purpose, power, more in rows} == {
+        "shares": 0,
+        "order of samples": partitions._SHUFFLE,
+        "order of clients or pieces": partitions._DEAL,
+        "ties": partitions._TIES,
+        "held-out test samples": coerce._HOLD_OUT,
+    }
+
+
+def test_the_held_out_samples_are_those_of_the_address_that_the_page_gives():
+    kept, held_out = coerce._cut(20, 7, client=2)
+    order = rng.permutation(7, Stream.PARTITION, 20, i=2, k=2**20 + 3)
+    assert held_out.tolist() == sorted(order[: 20 // coerce.HELD_OUT].tolist())
+    assert sorted([*kept, *held_out]) == list(range(20)) and coerce.HELD_OUT == 6
 
 
 def test_every_linked_file_exists():

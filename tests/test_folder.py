@@ -777,7 +777,7 @@ def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, m
     assert answer.err == "interrupted before anything was measured; nothing was written\n"
     answer = dspodfl("run", "--resume", "out")
     before = "interrupted before anything was measured; out is as it was"
-    assert answer.err == f"{before}; go on with: dspodfl run --resume out\n"
+    assert answer.err == f"{before}; resume with: dspodfl run --resume out\n"
     answer = dspodfl("run", "study.toml", "--out", "out", "--overwrite")
     assert answer.err == f"{before}\n"
     assert Folder(dspodfl.folder / "out").manifest().state == INTERRUPTED

@@ -136,7 +136,7 @@ def test_a_file_of_two_columns_is_links_also_where_it_has_two_rows(tmp_path):
     ("text", "says"),
     [
         ("0,1,0\n0,0,1\n0,1,0\n", "a link from 0 to 1 and none from 1 to 0"),
-        ("1,1,0\n1,0,1\n0,1,0\n", "graph[0, 0] = 1"),
+        ("1,1,0\n1,0,1\n0,1,0\n", "entry [0, 0] = 1"),
         ("0,1,0\n1,0,1\n", "line 1"),
         ("0,a,0\na,0,1\n0,1,0\n", "line 1"),
     ],

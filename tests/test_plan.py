@@ -248,4 +248,4 @@ def test_the_command_line_says_that_it_goes_on_with_smaller_waves(tmp_path, monk
     (tmp_path / "study.toml").write_text(TINY_TOML)
     answer = CommandLine(monkeypatch, capsys, tmp_path)("run", "study.toml", "--out", "out")
     assert answer.code == 0
-    assert "going on with smaller waves (runs: 1, 1)" in answer.err
+    assert "continuing with smaller waves (runs: 1, 1)" in answer.err

@@ -78,6 +78,10 @@ def test_a_bar_has_iteration_rate_and_time_left_first_and_accuracies_on_a_line_o
     assert second == "dspodfl 0.634  dgd 0.568"
 
 
+def test_a_run_that_exceeds_the_estimate_of_its_iterations_is_not_shown_as_more_than_all():
+    assert "100%  iteration 2,604  " in at_work(2604, 2500).render(80)
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("total", [4, 2000, 10**6, 10**9])
 def test_no_line_is_wider_than_the_terminal(width, total):

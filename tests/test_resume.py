@@ -85,7 +85,7 @@ def test_a_signal_puts_away_where_the_run_stands_and_resume_goes_on_to_the_same_
     about = json.loads((folder / "summary.json").read_text())["study"]
     assert answer.code == code
     where = f"interrupted after iteration {about['interrupted_at']}"
-    assert answer.err == f"{where}; what was measured so far is in out; go on with: dspodfl run --resume out\n"
+    assert answer.err == f"{where}; what was measured so far is in out; resume with: dspodfl run --resume out\n"
     assert (about["interrupted_at"], about["iterations_done"], about["complete"]) == (501, 450, False)
     assert metrics(folder)["iteration"].max() == 450
     assert load(Store(folder).sealed()[0]).iteration == about["interrupted_at"]
@@ -111,7 +111,7 @@ def test_the_second_signal_stops_at_once_and_spoils_nothing(dspodfl, whole):
     (dspodfl.folder / "signals").write_text("SIGINT SIGTERM")
     answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
     assert answer.code == 143
-    assert answer.err == "interrupted at once; go on with: dspodfl run --resume out\n"
+    assert answer.err == "interrupted at once; resume with: dspodfl run --resume out\n"
     folder = dspodfl.folder / "out"
     assert load(Store(folder).sealed()[0]).iteration == 400
     assert Result.load(folder).metrics["iteration"].max() == 450
@@ -132,7 +132,7 @@ def test_a_signal_that_comes_while_a_checkpoint_is_written_stops_at_once_and_lea
 
     monkeypatch.setattr(checkpoint, "write", interrupting)
     answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
-    assert (answer.code, answer.err) == (130, "interrupted at once; go on with: dspodfl run --resume out\n")
+    assert (answer.code, answer.err) == (130, "interrupted at once; resume with: dspodfl run --resume out\n")
     folder = dspodfl.folder / "out"
     assert [path.name for path in sorted((folder / FOLDER).iterdir())] == ["00000001", "00000002"]
     assert load(Store(folder).sealed()[0]).iteration == 400
@@ -195,7 +195,7 @@ def test_a_run_that_is_killed_is_readable_plottable_and_gone_on_with(dspodfl, wh
     assert shown.code == 0
     assert "after 450 of 900 iterations" in shown.out
     last = "unfinished: it was last measured at iteration 450 of 900; its newest checkpoint is of iteration 400; "
-    assert shown.out.endswith(f"{last}go on with: dspodfl run --resume out\n")
+    assert shown.out.endswith(f"{last}resume with: dspodfl run --resume out\n")
     for name in ("accuracy_vs_delay.png", "accuracy_vs_delay.svg", "network.png"):
         assert (folder / name).stat().st_size > 1000
     dead = Result.load(folder)
@@ -212,7 +212,7 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_begins_anew_and_says_s
     killed(dspodfl.folder)
     (dspodfl.folder / "calm").touch()
     shown = dspodfl("show", "out")
-    assert "no checkpoint was written yet; go on with: dspodfl run --resume out" in shown.out
+    assert "no checkpoint was written yet; resume with: dspodfl run --resume out" in shown.out
     answer = dspodfl("run", "--resume", "out", "--json")
     assert answer.code == 0 and answer.err == "no checkpoint was written yet: starting from the beginning\n"
     assert metrics(dspodfl.folder / "out").equals(metrics(whole))

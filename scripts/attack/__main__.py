@@ -1,7 +1,7 @@
 """Run the attacks: ``python -m scripts.attack [NAME…] [--every N] [--write docs/reliability.md]``.
 
 It is started in the root of the repository. An attack is a function of ``every`` (try one case of that number; 1: all
-of them) that yields tallies. To add one, write it in a module of this package and name it in `ATTACKS`.
+of them) that yields tallies. To add one, write it in a module of this package, and name it in `ATTACKS` and `ABOUT`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ ATTACKS: dict[str, Callable[[int], Iterator[Tally]]] = {
     "extremes": extremes.attack,
     "hostile": hostile.attack,
 }
+ABOUT: dict[str, str] = {
+    "kills": "Kills before and after each operation on a file, and within each write.",
+    "flips": f"Up to {flips.FLIPS} bits of each file.",
+    "extremes": f"{len(extremes.VALUES) + 1} values for each key; what is accepted is run.",
+    "hostile": "Hostile files in each place where a file is read.",
+}
+"""What the cases of an attack are, for the page."""
 BEGIN = "<!-- attack: {} (written by python -m scripts.attack --write; do not edit) -->"
 END = "<!-- end of {} -->"
 
@@ -46,16 +53,20 @@ def main() -> int:
         print(f"{name}: {time.monotonic() - since:.0f} s", flush=True)
         failed |= any(tally.failures for tally in tallies)
         if asked.write:
-            write(asked.write, name, tallies)
+            write(asked.write, name, tallies, asked.every)
     return int(failed)
 
 
-def write(page: Path, name: str, tallies: Sequence[Tally]) -> None:
-    """Put the counts of an attack between its marks in a page; at its end, where it has none yet."""
+def write(page: Path, name: str, tallies: Sequence[Tally], every: int) -> None:
+    """Put the counts of an attack, and how many cases were tried, between its marks in a page; at its end without."""
     begin, end = BEGIN.format(name), END.format(name)
+    share = "All cases were tried." if every == 1 else f"One case of {every} was tried, evenly spread."
+    about = " ".join(filter(None, [ABOUT.get(name), share]))
     rows = [f"| {tally.what} | {tally.tried:,} | {tally.held:,} |" for tally in tallies]
     total = f"| **{name}, all** | **{sum(t.tried for t in tallies):,}** | **{sum(t.held for t in tallies):,}** |"
-    block = "\n".join([begin, "", "| what was tried | times | held |", "|---|---:|---:|", *rows, total, "", end])
+    block = "\n".join(
+        [begin, "", about, "", "| what was tried | times | held |", "|---|---:|---:|", *rows, total, "", end]
+    )
     text = page.read_text(encoding="utf-8")
     if begin in text and end in text:
         text = text[: text.index(begin)] + block + text[text.index(end) + len(end) :]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 import tempfile
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 from scripts.attack import Tally, thinned
-from scripts.attack.sandbox import RUN, Sandbox, report
+from scripts.attack.sandbox import RUN, Sandbox
 
 from dspodfl.config import Config, dumps
 
@@ -65,41 +65,36 @@ DOWNLOADED = ("fmnist", "mnist", "cifar10")
 
 
 def attack(every: int = 1) -> Iterator[Tally]:
-    """Try one case of every so many."""
-    found = run(quick=False, seed=0, every=every)
-    yield Tally(
-        "extremes", "a value for every key", int(str(found["tried"])), int(str(found["held"])), list(found["failures"])
-    )  # type: ignore[call-overload]
+    """Try one case of ``every``, of each table; what is accepted is run."""
+    yield from _tried({table: thinned(some, every) for table, some in _by_table().items()}, runs=True)
 
 
-def run(quick: bool, seed: int, every: int = 1) -> dict[str, object]:
-    """Try every value for every key, or a sample of them.
+def sample(count: int, seed: int) -> Tally:
+    """Check ``count`` cases of all, drawn with this seed; none of them is run."""
+    attempts = [case for some in _by_table().values() for case in some]
+    return next(_tried({"a sample": random.Random(seed).sample(attempts, count)}, runs=False))
 
-    Args:
-        quick: a sample of 60 attempts, and none of them is run.
-        seed: of the sample.
-        every: try one case of this number.
 
-    Returns:
-        ``tried`` and ``held``, and ``failures``: a line each.
+def _by_table() -> dict[str, list[tuple[str, str]]]:
+    """Cases by the table of the configuration that they change."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for table, where, text in cases():
+        found.setdefault(table, []).append((where, text))
+    return found
 
-    """
-    tried, failures = 0, []
-    attempts = list(cases())
-    attempts = thinned(attempts, every)
-    if quick:
-        attempts = random.Random(seed).sample(attempts, 60)
+
+def _tried(groups: Mapping[str, Sequence[tuple[str, str]]], runs: bool) -> Iterator[Tally]:
     with tempfile.TemporaryDirectory() as folder, Sandbox(prepared(Path(folder))) as sandbox:
         study = Path(folder) / "study.toml"
-        for where, text in attempts:
-            study.write_text(text, encoding="utf-8")
-            tried += 1
-            ending = sandbox("check", "study.toml")
-            if ending.code == 0 and not ending.wrong and not quick:
-                ending = sandbox(RUN, "study.toml")
-            if ending.wrong:
-                failures.append(f"{where}: {ending.wrong}")
-    return report("extremes", tried, failures)
+        for name, attempts in groups.items():
+            tally = Tally("extremes", name)
+            for where, text in attempts:
+                study.write_text(text, encoding="utf-8")
+                ending = sandbox("check", "study.toml")
+                if ending.code == 0 and not ending.wrong and runs:
+                    ending = sandbox(RUN, "study.toml")
+                tally.count(f"{where}: {ending.wrong}" if ending.wrong else None)
+            yield tally
 
 
 def prepared(folder: Path) -> Path:
@@ -116,15 +111,16 @@ def prepared(folder: Path) -> Path:
     return folder
 
 
-def cases() -> Iterator[tuple[str, str]]:
-    """Every key with every value, as (what is tried, TOML text)."""
+def cases() -> Iterator[tuple[str, str, str]]:
+    """Every key with every value, as (table of the configuration, what is tried, TOML text)."""
     for path, table in dict.fromkeys(places(Config, ())):
+        part = f"keys of `[{path[0]}]`" if path else "keys of the top level"
         for key in table.model_fields:
             where = ".".join((*path, key))
             for value in VALUES:
                 shown = value if len(value) <= 40 else f"{value[:40]}… ({len(value)} characters)"
-                yield f"{where} ({table.__name__}) = {shown}", _text(path, table, key, value)
-            yield f"{where} ({table.__name__}).x = 1", _text(path, table, key, "{ x = 1 }")
+                yield part, f"{where} ({table.__name__}) = {shown}", _text(path, table, key, value)
+            yield part, f"{where} ({table.__name__}).x = 1", _text(path, table, key, "{ x = 1 }")
 
 
 def places(table: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:

@@ -16,12 +16,12 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from scripts.attack import Tally, thinned
-from scripts.attack.sandbox import Sandbox, report
+from scripts.attack.sandbox import Sandbox
 
 Put = Callable[[Path], None]
 """Makes a hostile thing of a name."""
@@ -45,58 +45,52 @@ batch_size = 2
 """
 
 
+Case = tuple[str, str, Put, list[str]]
+"""What is tried: its name, the file, how the file is made, the command line."""
+
+
 def attack(every: int = 1) -> Iterator[Tally]:
-    """Try one case of every so many."""
-    found = run(quick=False, seed=0, every=every)
-    yield Tally(
-        "hostile",
-        "a hostile file in every place",
-        int(str(found["tried"])),
-        int(str(found["held"])),
-        list(found["failures"]),
-    )  # type: ignore[call-overload]
+    """Try one case of ``every``, in each place."""
+    yield from _tried({place: thinned(some, every) for place, some in cases(seed=0).items()})
 
 
-def run(quick: bool, seed: int, every: int = 1) -> dict[str, object]:
-    """Try every hostile file in every place.
+def sample(count: int, seed: int) -> Tally:
+    """Try ``count`` cases of all, drawn with this seed."""
+    attempts = [case for some in cases(seed).values() for case in some]
+    return next(_tried({"a sample": random.Random(seed).sample(attempts, count)}))
 
-    Args:
-        quick: a sample of 40.
-        seed: of the sample, and of flipped bytes.
-        every: try one case of this number.
 
-    Returns:
-        ``tried`` and ``held``, and ``failures``: a line each.
-
-    """
-    attempts = list(cases(seed))
-    attempts = thinned(attempts, every)
-    if quick:
-        attempts = random.Random(seed).sample(attempts, 40)
-    failures = []
+def _tried(groups: Mapping[str, Sequence[Case]]) -> Iterator[Tally]:
     with tempfile.TemporaryDirectory() as name, Sandbox(Path(name)) as sandbox:
         folder = Path(name)
-        for what, file, put, words in attempts:
-            for old in folder.iterdir():
-                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-            (folder / "study.toml").write_text(STUDY)
-            target = folder / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if file.startswith("shards/"):
-                for each in ("a", "b", "c", "test"):
-                    np.savez(target.parent / f"{each}.npz", x=np.ones((6, 3), np.float32), y=np.arange(6) % 4)
-            put(target)
-            ending = sandbox(*words)
-            if ending.wrong:
-                failures.append(f"{what}: {ending.wrong}")
-    return report("hostile", len(attempts), failures)
+        for place, attempts in groups.items():
+            tally = Tally("hostile", place)
+            for what, file, put, words in attempts:
+                _prepare(folder, file)
+                put(folder / file)
+                ending = sandbox(*words)
+                tally.count(f"{what}: {ending.wrong}" if ending.wrong else None)
+            yield tally
 
 
-def cases(seed: int) -> Iterator[tuple[str, str, Put, list[str]]]:
-    """What is tried: (words, file, how it is made, command line)."""
-    for place, file, words, own in _places(seed):
-        for name, put in {**THINGS, **own}.items():
-            yield f"{place}: {name}", file, put, words
+def _prepare(folder: Path, file: str) -> None:
+    """Empty a folder, and write the study and what belongs next to the file that is tried."""
+    for old in folder.iterdir():
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    (folder / "study.toml").write_text(STUDY)
+    target = folder / file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if file.startswith("shards/"):
+        for each in ("a", "b", "c", "test"):
+            np.savez(target.parent / f"{each}.npz", x=np.ones((6, 3), np.float32), y=np.arange(6) % 4)
+
+
+def cases(seed: int) -> dict[str, list[Case]]:
+    """What is tried, by place; bytes of archives are flipped with this seed."""
+    return {
+        place: [(f"{place}: {name}", file, put, words) for name, put in {**THINGS, **own}.items()]
+        for place, file, words, own in _places(seed)
+    }
 
 
 _SWEEP = [

@@ -122,11 +122,6 @@ def judge(ending: Ending) -> str:
     return ""
 
 
-def report(name: str, tried: int, failures: list[str]) -> dict[str, object]:
-    """The answer of an attack."""
-    return {"attack": name, "tried": tried, "held": tried - len(failures), "failures": failures}
-
-
 # --- the process itself -----------------------------------------------------------------------------------------
 
 

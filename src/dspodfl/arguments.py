@@ -25,13 +25,14 @@ def check_inputs(schedules: object, device: object) -> None:
     _must(isinstance(device, str), "device", device, "'auto', 'cpu' or 'cuda'")
 
 
-def check_options(callbacks: object, out: object, resume: object, **flags: object) -> None:
+def check_options(callbacks: object, out: object, resume: object, progress: object, **flags: object) -> None:
     """Refuse options of `run` that are of another type.
 
     Args:
         callbacks: functions of an update.
         out: None or the name of a folder.
         resume: None or the name of a folder.
+        progress: None, true or false.
         **flags: true or false.
 
     Raises:
@@ -44,6 +45,7 @@ def check_options(callbacks: object, out: object, resume: object, **flags: objec
         _must(callable(callback), "callbacks", callback, "a list of functions")
     for name, folder in (("out", out), ("resume", resume)):
         _must(folder is None or isinstance(folder, str | os.PathLike), name, folder, "the name of a folder")
+    _must(progress is None or isinstance(progress, bool), "progress", progress, "True, False or None")
     for name, flag in flags.items():
         _must(isinstance(flag, bool), name, flag, "True or False")
 

@@ -60,7 +60,7 @@ def sweep(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another grid that is in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study over a grid of settings, as one stacked study; go on with one that was interrupted."""
+    """Run a study over a grid of settings, as one stacked study; resume one that was interrupted."""
     from dspodfl.config import load
     from dspodfl.experiment import Experiment, Read
     from dspodfl.grid import Axis, cells
@@ -106,11 +106,12 @@ def reproduce(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write; a folder for each experiment.")
     ] = Path("reproduced"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew where another setting is in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another setting that is in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run figures and tables of the paper, and judge its claims by them; go on where it was interrupted."""
+    """Run figures and tables of the paper, and check its claims; resume what was interrupted."""
     from dspodfl import experiment as experiments
+    from dspodfl.folder import claim as usable
     from dspodfl.study import choose_device
 
     if list_them or not names:
@@ -118,7 +119,7 @@ def reproduce(
             found = experiments.named(name)
             OUT.print(Text(f"  {name:<32} {found.paper:<28} {found.title}"), soft_wrap=True)
         if not list_them:
-            raise InputError("NAME", "", "given: one or more of these, or all")
+            raise InputError("NAME", "", "given: one or more of the names above, or all")
         return
     if seeds is not None and seeds < 1:
         raise InputError("--seeds", seeds, "an integer of at least 1")
@@ -135,6 +136,8 @@ def reproduce(
             )
         if left and not quiet:
             ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
+    for experiment in chosen:  # before anything is run
+        usable(out / experiment.name, overwrite=True)
     started = time.monotonic()
     for place, experiment in enumerate(chosen, 1):
         if not quiet:
@@ -207,7 +210,7 @@ def _carry_out(
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
-        ERR.print(Text(f"interrupted; {done}: the same command goes on from there"), soft_wrap=True)
+        ERR.print(Text(f"interrupted; {done}: the same command resumes it"), soft_wrap=True)
         raise typer.Exit(error.code) from None
     about = run.about() | {"quick": quick}
     outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)

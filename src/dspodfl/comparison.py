@@ -77,7 +77,7 @@ def table(found: Comparison, title: str = "", config: Mapping[str, Any] | None =
         rows.append(Row(tuple(cells), remark))
     notes = [note for standing in found.standings for note in _notes(standing, found)]
     notes += [f"no run reaches {_listed([formatting.setting(t) for t in found.missed])}"] if found.missed else []
-    notes += thinned(config or {})
+    notes += thinned(config or {}, found.evaluated)
     if found.by_iterations and iterations and len(found.standings) > 1:
         notes.append(
             "equal iterations cost the algorithms different delays; at an equal delay: dspodfl show --at delay=VALUE"
@@ -168,10 +168,19 @@ def _caption(found: Comparison) -> str:
     return ". ".join(parts) + "."
 
 
-def thinned(config: Mapping[str, Any]) -> list[str]:
-    """Say on how many samples and clients models were evaluated, where the configuration thins evaluation."""
+def thinned(config: Mapping[str, Any], evaluated: Mapping[str, Any] | None = None) -> list[str]:
+    """Say on how many samples and clients models were evaluated, where the configuration thins evaluation.
+
+    Args:
+        config: The resolved configuration.
+        evaluated: What ``summary.json`` says was evaluated, where that is known: all, if more was asked for.
+    """
     evaluation = config.get("eval")
     evaluation = evaluation if isinstance(evaluation, Mapping) else {}
+    if evaluated is not None:
+        if evaluated.get("note") is None:
+            return []
+        evaluation = {key: evaluation.get(key) and evaluated.get(key) for key in ("samples", "clients")}
     parts = [
         f"{formatting.setting(evaluation[key])} {what}"
         for key, what in (("samples", "test samples"), ("clients", "clients"))

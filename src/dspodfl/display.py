@@ -24,8 +24,8 @@ OUT, ERR = terminal.OUT, terminal.ERR
 
 
 def how_to_resume(folder: Path) -> str:
-    """The command that goes on with the run in a folder."""
-    return f"go on with: dspodfl run --resume {shlex.quote(str(folder))}"
+    """The command that resumes the run in a folder."""
+    return f"resume with: dspodfl run --resume {shlex.quote(str(folder))}"
 
 
 def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> None:
@@ -90,7 +90,7 @@ def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
 
 
 def print_unfinished(result: Result, folder: Path) -> None:
-    """Where a run stands that has something left to do, and how to go on with it."""
+    """Where a run stands that has something left to do, and how to resume it."""
     from dspodfl import lock
     from dspodfl.checkpoint import Store
 

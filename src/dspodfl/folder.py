@@ -38,6 +38,8 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 """What manifests are written in; a later one is refused."""
 KINDS = ("run", "experiment", "cells", "theory")
+NEW = "a folder that does not exist yet (or use --overwrite, from Python overwrite=True)"
+"""What is allowed where a folder is there already."""
 CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupted", "complete"
 """States: nothing was measured; something is being measured; a result of what was measured so far; the whole result."""
 PICTURES = re.compile(r"[\w-]+\.(png|svg)")
@@ -598,7 +600,7 @@ def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str
         raise InputError("out", ascii(str(folder)), "a path in UTF-8") from None
     try:
         if folder.is_dir() and not overwrite and not abandoned(folder):
-            raise InputError("out", str(folder), "a folder that does not exist yet (or use --overwrite)")
+            raise InputError("out", str(folder), NEW)
         if os.path.lexists(folder) and not folder.is_dir():
             raise InputError("out", str(folder), "a folder; there is a file of that name")
         where = folder
@@ -609,7 +611,7 @@ def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str
         if folder.is_dir():
             Folder(folder, kind).guard(names)
     except OSError as error:
-        raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
+        raise InputError("out", str(folder), f"a folder that can be written ({error.strerror or error})") from None
 
 
 def abandoned(folder: Path) -> bool:

@@ -40,7 +40,7 @@ def read_graph(path: str | Path) -> Graph:
     try:
         bounded.check(path)
     except bounded.MissingFileError:
-        raise InputError("graph.file", str(path), "an existing edge list or GraphML file") from None
+        raise InputError("graph.file", str(path), "an existing edge list, adjacency matrix or GraphML file") from None
     except DataError as error:
         raise _unreadable(path, error) from None
     try:
@@ -56,7 +56,8 @@ def read_graph(path: str | Path) -> Graph:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError("graph.file", str(path), f"a readable edge list or GraphML file ({' '.join(str(error).split())})")
+    allowed = "a readable edge list, adjacency matrix or GraphML file"
+    return InputError("graph.file", str(path), f"{allowed} ({' '.join(str(error).split())})")
 
 
 # --- GraphML ----------------------------------------------------------------------------------------------------
@@ -195,7 +196,8 @@ def _adjacency(lines: list[str]) -> Graph | None:
     try:
         return Graph.from_adjacency(matrix)
     except InputError as error:
-        raise InputError("graph.file", f"{error.field} = {error.value}", error.allowed) from None
+        value = error.value if error.field == "graph" else f"{error.field.replace('graph', 'entry ')} = {error.value}"
+        raise InputError("graph.file", value, error.allowed) from None
 
 
 def _names(line: str) -> list[str]:

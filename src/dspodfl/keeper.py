@@ -17,7 +17,7 @@ from dspodfl.checkpoint import FOLDER, Checkpoint, Store
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import DataError, InputError
 from dspodfl.files import entry_of, sync, write
-from dspodfl.folder import CLAIMED, MANIFEST, UNFINISHED, Folder, ForeignFileError, Manifest, claim, looks_ours
+from dspodfl.folder import CLAIMED, MANIFEST, NEW, UNFINISHED, Folder, ForeignFileError, Manifest, claim, looks_ours
 from dspodfl.journal import JOURNAL, Found, Journal
 from dspodfl.judging import COLUMNS, Row
 from dspodfl.results import ALWAYS, Result, has_journal, model_file, read_parquet
@@ -87,7 +87,11 @@ class Keeper:
                 if self._files.manifest() is None and not self._files.known():
                     self._claim()
         except FileExistsError:
-            raise InputError("out", str(self.folder), "a folder that does not exist yet (or use --overwrite)") from None
+            raise InputError(
+                "out",
+                str(self.folder),
+                NEW,
+            ) from None
         except OSError as error:
             raise InputError("out", str(self.folder), f"a folder that can be written ({error})") from None
 

@@ -240,7 +240,8 @@ class Progress:
         return done * full + left * (length - full)
 
     def _where(self) -> str:
-        known = f"/{self._iterations:,}" if self._iterations else ""
+        # A number of iterations that follows from a budget is an estimate, which a run may exceed.
+        known = f"/{self._iterations:,}" if self._iterations and self._iteration <= self._iterations else ""
         return f"iteration {self._iteration:,}{known}"
 
     def _rate(self) -> str:

@@ -106,7 +106,7 @@ class _Session:
 
 
 def carry_out(asked: Asked) -> None:
-    """Run a study, or go on with it; rank 0 of several shows and writes."""
+    """Run a study, or resume it; rank 0 of several shows and writes."""
     from dspodfl.interrupt import Interrupt, Interrupted
 
     first = os.environ.get("RANK", "0") == "0"

@@ -246,7 +246,7 @@ class Simulation:
         show.estimate = self.estimate
         if plan.halvings:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            show.say(f"out of memory: going on with smaller waves (runs: {sizes})")
+            show.say(f"out of memory: continuing with smaller waves (runs: {sizes})")
         elif not self.measured:
             with self.timing.during("building"):
                 seconds = expected_seconds([self.study], self.device)
@@ -457,7 +457,7 @@ def run(
     >>> result.metrics["iteration"].tolist()
     [0, 20]
     """
-    check_options(callbacks, out, resume, record_events=record_events, overwrite=overwrite)
+    check_options(callbacks, out, resume, progress, record_events=record_events, overwrite=overwrite)
     config, show = None if config is None else as_config(config), for_python(progress)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
     brought["progress"] = show

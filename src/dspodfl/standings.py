@@ -147,6 +147,8 @@ class Comparison:
     """Whether the cost was asked for, and is not the study's own end."""
     iterations: int | None = None
     """How many iterations every run goes, where nothing else ends it."""
+    evaluated: Mapping[str, Any] | None = None
+    """How many test samples and clients were evaluated, as ``summary.json`` says; None where that is not known."""
 
     @property
     def by_iterations(self) -> bool:
@@ -196,7 +198,11 @@ def compare(
     leads = _leads(standings, measure)
     total = study.get("iterations") if _by_iterations(budget) else None
     whole = int(total) if formatting.is_number(total) else None
-    return Comparison(point, budget, measure, standings, leads, cost, shown, missed, complete, at is not None, whole)
+    evaluated = study.get("evaluated")
+    return Comparison(
+        *(point, budget, measure, standings, leads, cost, shown, missed, complete, at is not None, whole),
+        evaluated=evaluated if isinstance(evaluated, Mapping) else None,
+    )
 
 
 # --- reading runs ---------------------------------------------------------------------------------------------

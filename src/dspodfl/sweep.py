@@ -136,7 +136,7 @@ class Sweep:
             self.on_plan(plan)
         if self.progress and plan.halvings:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            self.progress.say(f"out of memory: going on with smaller waves (runs: {sizes})")
+            self.progress.say(f"out of memory: continuing with smaller waves (runs: {sizes})")
 
     def _unique(self) -> list[Cell]:
         return list({cell.digest: cell for cell in self.cells}.values())

@@ -192,7 +192,29 @@ VALUES = {
         GRAPH, says=["graph.file = ", "self-loop at '1'"], links__csv="0,1\n1,1\n"
     ),
     "a graph of other clients": change(GRAPH, says=["clients.count = 4", "3", "links.csv"], links__csv="a,b\nb,c\n"),
-    "a disconnected file": change(GRAPH, says=["graph = '2 links on 4 clients'"], links__csv="0,1\n2,3\n"),
+    "a disconnected file": change(
+        GRAPH, says=["graph = '2 links on 4 clients'", "graph.allow_disconnected = true"], links__csv="0,1\n2,3\n"
+    ),
+    "an adjacency matrix that is not symmetric": change(
+        GRAPH,
+        says=["graph.file = ", "links.csv: a link from 0 to 1 and none from 1 to 0'", "symmetric"],
+        links__csv="0,1,0,0\n0,0,1,0\n0,0,0,1\n1,0,0,0\n",
+    ),
+    "a rate above 1 in a file": change(
+        'rates.sgd={law="csv",file="r.csv"}',
+        says=["rates.sgd.file = '1.5'", "(0, 1]", "of 1 in", "r.csv"],
+        r__csv="client,rate\n0,0.5\n1,1.5\n2,0.5\n3,1\n",
+    ),
+    "a graph by a name that is misspelt": change(
+        "graph=rings", says=["graph = 'rings'", "a table with kind, one of geometric, ring,", "did you mean 'ring'?"]
+    ),
+    "a folder inside a file": Case(
+        ["run", "study.toml", "--out", "study.toml/x"], ["out = 'study.toml/x'", "(Not a directory)"]
+    ),
+    "experiments inside a file": Case(
+        ["reproduce", "fmnist-noniid", "--quick", "--out", "study.toml"],
+        ["out = 'study.toml/fmnist-noniid'", "(Not a directory)"],
+    ),
     "a turn of other clients": change(
         'graph.dynamics={kind="switching",graphs=[{kind="file",file="links.csv"}],period=2}',
         says=["graph.file = ", "links.csv", "4 clients (it has 3)"],

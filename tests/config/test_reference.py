@@ -170,6 +170,16 @@ def test_the_schema_is_valid_of_its_draft_and_says_which():
     assert made["$schema"] == DIALECT == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
 
 
+def test_the_schema_marks_the_former_name_of_a_budget_of_delay_as_deprecated():
+    properties = json_schema()["$defs"]["Train"]["properties"]
+    assert [key for key, about in properties.items() if about.get("deprecated")] == ["until_delay"]
+    for wrong in (0, -1, "60", True):
+        with pytest.raises(jsonschema.ValidationError):
+            check({"train": {"until_delay": wrong}})
+        with pytest.raises(ConfigError, match=r"train\.until"):
+            Config(train={"until_delay": wrong})
+
+
 def test_the_schema_has_a_description_of_every_key():
     made = json_schema()
     for name, table in (("", made), *made["$defs"].items()):
@@ -186,6 +196,7 @@ def test_the_schema_has_a_description_of_every_key():
         tomllib.loads(template()),
         {"algorithms": "DGD"},
         {"train": {"learning_rate": 0.1}},
+        {"train": {"until_delay": 60}},
         {"graph": {"radius": 0.3}},
         {"model": {"factory": "package.module:f", "arguments": {"width": 3}}},
         {"graph": {"kind": "ring", "dynamics": {"kind": "switching", "graphs": [{"kind": "star"}], "period": 3}}},

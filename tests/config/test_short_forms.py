@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.edge import TINY, TINY_TOML, CommandLine, tiny
+from torch import nn
 
 from dspodfl import Config, ConfigError, InputError, Simulation, run
 from dspodfl.config import dumps, load
@@ -184,6 +186,25 @@ def test_an_option_that_is_no_key_is_said_to_be_an_option():
             "rates.sgd = 'uniform': must be a table; did you mean rates.sgd.law = 'uniform'?",
         ),
         ({"clients": 4}, "clients = 4: must be a table; did you mean clients.count?"),
+        ({"train": {"until": 50}}, "train.until = 50: must be a table; did you mean train.until = { delay = 50 }?"),
+        (
+            {"rates": {"sgd": 0.5}},
+            'rates.sgd = 0.5: must be a table; did you mean rates.sgd = { law = "constant", value = 0.5 }?',
+        ),
+        (
+            {"rates": {"link": 2}},
+            'rates.link = 2: must be a table; did you mean rates.link = { law = "constant", value = … }?',
+        ),
+        (
+            {"rates": {"sgd": np.array([0.5, 1])}},
+            'rates.sgd = [0.5, 1.0]: must be a table; did you mean rates.sgd = { law = "list", values = [0.5, 1.0] }?',
+        ),
+        ({"data": [1]}, "data = [1]: must be a table; from Python give it to run(…, data=…)"),
+        ({"model": nn.Identity()}, "model = Identity(): must be a table; from Python give it to run(…, model=…)"),
+        (
+            {"train": {"learning_rate": "0.1"}},
+            "train.learning_rate = '0.1': must be a number or a table with kind, one of constant, diminishing, step",
+        ),
     ],
 )
 def test_a_value_for_a_table_is_answered_with_the_key_of_the_table(raw, says):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -313,7 +314,9 @@ class _Shared:
             made = topology.Static(base)
         if not table.allow_disconnected and not made.moving and not made.graph.connected:
             raise InputError(
-                "graph", f"{made.graph.links} links on {self.n} clients", "connected, or allow_disconnected"
+                "graph",
+                f"{made.graph.links} links on {self.n} clients",
+                "connected, or graph.allow_disconnected = true",
             )
         return topology.Wiring(made, table.weights)
 
@@ -409,7 +412,9 @@ def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
         try:
             known[names] = float(value)
         except (TypeError, ValueError):
-            raise InputError(f"{field}.file", value, f"a number in (0, 1] (of {'–'.join(names)} in {path})") from None
+            known[names] = math.nan
+        if not 0 < known[names] <= 1:
+            raise InputError(f"{field}.file", value, f"a number in (0, 1] (of {'–'.join(names)} in {path})")
     entities: list[Sequence[int]] = graph.edges.tolist() if links else [[i] for i in range(graph.n)]
     wanted = [tuple(sorted(graph.label(i) for i in entity)) for entity in entities]
     missing = [names for names in wanted if names not in known]

@@ -60,7 +60,8 @@ def explain(error: ValidationError) -> list[str]:
                 or _WORDS.get(kind, plain).format(**context)
             )
             if words == "a table":
-                words = ("a number or a table" if path == "train.learning_rate" else words) + for_table(path, value)
+                lines.append(_no_table(path, value))
+                continue
             allowed.setdefault(path, (_short(value), []))[1].append(words)
     lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
     more = max(len(problems) - _MOST_PROBLEMS, 0)
@@ -142,12 +143,17 @@ def _unknown_key(path: str, table: type[BaseModel] | None, value: object) -> str
 def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
     key = {"_model_tag()": "name"}.get(context["discriminator"], context["discriminator"].strip("'"))
     if "expected_tags" not in context:
-        return f"{path}.{key}: missing"
+        return f"{path}.{key}: missing" if isinstance(value, dict) else _no_table(path, value)
     tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
     given = context.get("tag", value)
     own = " (or give model.factory)" if "factory" in tags else ""
     tags = [tag for tag in tags if tag not in ("factory", "custom")]  # no name to write, or Python's alone
     return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
+
+
+def _no_table(path: str, value: object) -> str:
+    words = "a number or a table" if path == "train.learning_rate" else "a table"
+    return f"{path} = {_short(value)}: must be {words}{for_table(path, value)}"
 
 
 def _about(table: type[BaseModel] | None, path: str) -> str:

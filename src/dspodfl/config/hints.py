@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from difflib import SequenceMatcher
 from functools import cache
+from typing import cast
 
 from pydantic import BaseModel
 
-from dspodfl.config.reference import tables_of, tag
+from dspodfl.config.reference import GIVEN_IN_PYTHON, TAGS, tables_of, tag
 from dspodfl.config.schema import Config
+from dspodfl.errors import nearest, shown
 
 _LENGTH = ("train.iterations", "train.until")
 _CLIENTS = ("clients.count",)
@@ -111,16 +113,33 @@ def hint(path: str, value: object) -> str:
 
 
 def for_table(path: str, value: object) -> str:
-    """Say how a table is written for which a plain value was given, e.g. ``graph = "ring"``."""
+    """Say how a table is written for which something else was given, e.g. ``graph = "ring"``."""
     held = _tables().get(path, [])
-    if isinstance(value, str):
-        words = {tag(table): table for table in held}
-        key = next((name for name in ("kind", "law", "name") for t in held if name in t.model_fields), None)
-        if value in words and key:
-            return f"; did you mean {path}.{key} = {value!r}?"
-    elif path == "clients":
-        return "; did you mean clients.count?"
+    words = [word for table in held if (word := tag(table)) not in (None, GIVEN_IN_PYTHON)]
+    key = next((name for name in TAGS for table in held if name in table.model_fields), None)
+    if isinstance(value, str) and value in words:
+        return f"; did you mean {path}.{key} = {value!r}?"
+    if path in _GIVEN and not isinstance(value, str | int | float):
+        return f"; from Python give it to run(…, {path}=…)"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    meant = _WRITTEN.get((path, "number" if number else type(value).__name__))
+    if meant:
+        fits = not path.startswith("rates") or not number or 0 < cast(float, value) <= 1
+        return f"; did you mean {meant.format(shown(value, 40) if fits else '…')}?"
+    if len(words) > 1:
+        return f" with {key}, one of {', '.join(words)}{nearest(str(value), words) if isinstance(value, str) else ''}"
     return ""
+
+
+_GIVEN = ("graph", "data", "model")
+"""Tables in the place of which an object may be given to ``run``."""
+_WRITTEN = {
+    ("clients", "number"): "clients.count",
+    ("train.until", "number"): "train.until = {{ delay = {} }}",
+    **{(f"rates.{of}", "number"): f'rates.{of} = {{{{ law = "constant", value = {{}} }}}}' for of in ("sgd", "link")},
+    **{(f"rates.{of}", "list"): f'rates.{of} = {{{{ law = "list", values = {{}} }}}}' for of in ("sgd", "link")},
+}
+"""What is probably meant by a number or a list in the place of a table; {} is the value."""
 
 
 def _candidates(key: str, value: object) -> list[str]:

@@ -10,6 +10,13 @@ from dspodfl.schedule import SCHEDULES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "DSpodFL configuration"
+_UNTIL_DELAY = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "deprecated": True,
+    "description": "the former name of until = { delay = … }; not together with until",
+}
+"""A key of version 0.1, which is still read (`dspodfl.config.schema`), and never written."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -23,6 +30,7 @@ def json_schema() -> dict[str, Any]:
     names["items"] = {"anyOf": [{"enum": list(SCHEDULES)}, {"type": "string"}]}
     _also(properties["algorithms"], {"type": "string"}, ("type", "items", "minItems"))
     _also(definitions["Train"]["properties"]["learning_rate"], {"type": "number", "exclusiveMinimum": 0}, ("oneOf",))
+    definitions["Train"]["properties"]["until_delay"] = _UNTIL_DELAY
     for table in (made, *definitions.values()):
         table["description"] = without_keys(table.get("description", "")).partition("\n\n")[0]
     return {"$schema": DIALECT, **_cleaned(made), "title": TITLE}

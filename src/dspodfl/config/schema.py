@@ -200,7 +200,7 @@ class Scale(Table):
 
 
 FREE = ("checkpoint", "scale")
-"""Tables that change nothing that is computed: a run can be gone on with under others."""
+"""Tables that change nothing that is computed: a run can be resumed with others."""
 
 ALGORITHM_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

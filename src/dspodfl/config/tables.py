@@ -8,12 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from dspodfl.config.reference import with_keys
+from dspodfl.errors import ConfigError, shown
 
 
 class Table(BaseModel):
     """A table of the configuration: unknown keys are errors, values are of the type they look like."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        """Refuse to change a table: what it says was validated as a whole."""
+        how = 'make another: Config(**config.model_dump() | {"seeds": 5})'
+        raise ConfigError([f"{name} = {shown(value)}: a configuration cannot be changed; {how}"])
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -193,6 +193,7 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "", parts: pd.Data
                 _share(share, y, found.iloc[y], looks["color"])
             if log:
                 total.set_xscale("log")
+                style.logarithmic(total.xaxis, left, right, formatting.delay)
             else:
                 total.xaxis.set_major_formatter(lambda value, _: formatting.delay(value))
                 total.locator_params(axis="x", nbins=5)

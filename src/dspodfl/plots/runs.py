@@ -218,6 +218,8 @@ def _draw(panel: _Panel, groups: Sequence[_Runs], others: Sequence[str], y: str,
     axis.set_xlabel(f"{name}\n({meaning})" if meaning else name)
     if log:
         axis.set_xscale("log")
+        if 0 < left < right:
+            style.logarithmic(axis.xaxis, left, right, formatting.size if x == "bytes" else None)
     if right > left:
         axis.set_xlim(left, right)
     if x in ("bytes", "iteration") and not log:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from dspodfl import formatting
 
@@ -340,3 +342,12 @@ def scale(axis: Axes, at: dict[Any, float], numeric: bool) -> None:
 def dodge(number: int, count: int, width: float = 0.6) -> float:
     """Return how far the ``number``-th of ``count`` algorithms is moved aside, so that bars do not cover each other."""
     return 0.0 if count < 2 else (number / (count - 1) - 0.5) * width
+
+
+def logarithmic(axis: Axis, left: float, right: float, text: Callable[[float], str] | None = None) -> None:
+    """Label an axis that is logarithmic from `left` to `right` at few places, so that no two labels overlap."""
+    decades = np.log10(right / left)
+    steps = (1.0, 2.0, 5.0) if decades <= 1.6 else (1.0, 3.0) if decades <= 2.5 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(lambda value, _: text(value) if text else f"{value:,.10g}")
