@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import os
 import pickle
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -45,6 +47,12 @@ def rank() -> int:
 def restarts() -> int:
     """How often the launcher has started this team anew after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def launch_id() -> str:
+    """What tells the launch of this process from any other; a restart by the same launcher does not change it."""
+    launcher = psutil.Process(os.getppid())
+    return f"{socket.gethostname()} {launcher.pid} {launcher.create_time()}"
 
 
 def own_device(name: str) -> str:
