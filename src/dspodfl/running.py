@@ -178,7 +178,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
 
 
 def _left_there(folder: Path, launch: str) -> str:
-    """What a folder holds when ranks are started again: "nothing", what this launch has "begun", or something "else"."""
+    """What a folder holds when ranks start again: "nothing", what this launch has "begun", or something "else"."""
     from dspodfl.folder import Folder
     from dspodfl.resume import begun
 
