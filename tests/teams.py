@@ -19,6 +19,7 @@ class Threads:
 
     def __init__(self, rank, ranks, board):
         self.rank, self.ranks, self.near, self.sent, self._board, self._turn = rank, ranks, ranks, 0, board, 0
+        self._bells = 0
         self._expected = defaultdict(int)  # tensors asked for so far, by the rank that is to send them
 
     def _swap(self, item):
@@ -86,6 +87,10 @@ class Threads:
     def any(self, flag):
         return any(self._swap(flag))
 
+    def bell(self):
+        self._bells += 1
+        return Bell(self._board, f"bell {self._bells}")
+
     def barrier(self):
         self._swap(None)
 
@@ -94,6 +99,19 @@ class Threads:
 
     def leave(self):
         pass
+
+
+class Bell:
+    """An entry of the board that all threads see."""
+
+    def __init__(self, board, key):
+        self._board, self._key = board, key
+
+    def ring(self):
+        self._board[self._key] = True
+
+    def rung(self):
+        return self._key in self._board
 
 
 def together(ranks, work):

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,9 @@ from dspodfl.checkpoint import Store
 from dspodfl.config.toml import dumps
 from dspodfl.engine import Alone
 from dspodfl.graph import GENERATORS
+from dspodfl.keeper import Keeper
 from dspodfl.results import Key
-from dspodfl.running import Asked, on_ranks
+from dspodfl.running import Asked, _again, _left_there, on_ranks
 
 EXACT = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "bytes", "diverged"]
 EXACT += [f"delay_{part}{how}" for part in ("processing", "transmission", "total") for how in ("", "_normalized")]
@@ -365,6 +367,47 @@ def test_sigterm_puts_away_where_all_ranks_stand_and_another_number_of_ranks_goe
     about = Result.load(out).summary["study"]
     assert about["complete"] is False and about["interrupted_at"] == Store(out).newest_iteration()[0]
     assert_gone_on(out)
+
+
+DIES_ONCE = """
+import os
+from torch import nn
+
+def net(input_shape, outputs):
+    if (os.environ.get("RANK"), os.environ.get("TORCHELASTIC_RESTART_COUNT")) == ("1", "0"):
+        os._exit(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[0], outputs))
+"""
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_restart_before_the_first_rows_overwrites_the_old_run_and_does_not_resume_it(finished, tmp_path):
+    out, old, new = tmp_path / "out", merged(BASE, {"seed": 7}), merged(BASE, CLIENTS)
+    (tmp_path / "own_dies.py").write_text(DIES_ONCE)
+    if finished:
+        run_alone(Config(**old), out=out, device="cpu")
+    else:
+        run_alone(Config(**old), out=out, device="cpu", callbacks=[lambda update: update.iteration == 5])
+    config = write_toml(tmp_path / "new.toml", merged(new, {"model": {"factory": "own_dies:net"}}))
+    run = start(config, "--ranks", 2, "--max-restarts", 1, "--out", out, "--overwrite")
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 0, said
+    found = Result.load(out)
+    assert found.summary["study"]["complete"] and found.metrics["seed"].unique().tolist() == [0]
+    assert found.metrics["iteration"].max() == 12
+
+
+def test_a_restart_goes_on_with_its_own_run_alone_and_overwrites_only_what_it_may(tmp_path):
+    asked = Asked(None, [], None, None, "cpu", tmp_path / "out", True, False, False, None, False, True)
+    assert _again(asked, tmp_path / "out", _left_there(tmp_path / "out", "mine")) == asked
+    with Keeper(tmp_path / "out", {"launch": "mine"}) as keeper:
+        keeper.create(overwrite=False)
+        assert (_left_there(tmp_path / "out", "mine"), _left_there(tmp_path / "out", "another")) == ("begun", "else")
+        resumed = _again(asked, tmp_path / "out", "begun")
+        assert (resumed.resume, resumed.out, resumed.overwrite) == (tmp_path / "out", None, False)
+    careful = replace(asked, overwrite=False)
+    assert _again(careful, tmp_path / "out", "else") == careful
+    assert _again(careful, tmp_path / "out", "nothing").overwrite
 
 
 def test_what_is_wrong_is_said_once_for_all_ranks(tmp_path):

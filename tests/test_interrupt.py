@@ -53,3 +53,16 @@ def test_in_another_thread_nothing_changes():
     thread.start()
     thread.join()
     assert found == [(before, None)]
+
+
+def test_signals_are_handled_in_one_place():
+    from dspodfl.interrupt import Handler
+    from dspodfl.supervisor import _Signals
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert issubclass(Interrupt, Handler) and issubclass(_Signals, Handler)
+    with _Signals() as collected:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert (collected.first, collected._waiting) == (signal.SIGTERM, [signal.SIGTERM, signal.SIGINT])
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -13,9 +13,10 @@ from tests.edge import CommandLine, merged, on_the_cpu, tiny
 from tests.teams import together
 from tests.test_plan import in_waves
 
-from dspodfl import Config, ConfigError, Result, Simulation, run
+from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
 from dspodfl import problem as problems
 from dspodfl.checkpoint import Store, load
+from dspodfl.engine import Alone
 from dspodfl.judging import EvaluationStoppedError, Judge
 from dspodfl.models.stacked import Stacked
 from dspodfl.problem import Problem, evaluated_clients, evaluated_samples, ordered_sum
@@ -340,6 +341,97 @@ def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_pat
 
     resumed, whole = together(2, go_on)[0], on_ranks(2, config)
     assert resumed.metrics.equals(whole.metrics)
+
+
+# Runs that are evaluated at iterations of their own, while ranks that have different runs meet at 0 and 12 alone.
+APART = CONVOLUTIONAL | {
+    "algorithms": ["dgd", "dspodfl", "rg"],
+    "train": {"iterations": 14, "batch_size": 2},
+    "eval": {"every": 12, "samples": 300, "at_delay": [3.0, 7.0, 11.0, 150.0, 300.0]},
+    "scale": {"split": "runs"},
+}
+
+
+def kept_apart(team, folder, stops=lambda iteration: False, before=None):
+    """A study in a folder, which stops where ``stops`` says so of the iteration that is being evaluated."""
+    from dspodfl.keeper import Keeper
+
+    keeper = Keeper(folder, {}) if team.rank == 0 else None
+    if keeper and before:
+        keeper.reopen()
+    simulation = Simulation(Config(**APART), device="cpu", team=team)
+    heard = []
+
+    def stop():
+        if simulation.timing._stages[-1:] == ["evaluation"] and stops(simulation._findings.iteration):
+            heard.append(True)
+        return bool(heard)
+
+    simulation.keep(keeper, stop, before=before)
+    rows = [row["iteration"] for update in simulation for row in update.rows]
+    result = simulation.result()
+    if keeper:
+        keeper.release()
+    return rows, simulation.stopped, result.metrics
+
+
+@pytest.fixture
+def _meet_seldom(monkeypatch, _one_at_a_time):
+    from dspodfl.keeper import Keeper
+
+    monkeypatch.setattr(Keeper, "reach", lambda self, iteration: iteration + 12)
+
+
+@pytest.mark.usefixtures("_meet_seldom")
+@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
+def test_ranks_end_an_evaluation_between_two_meetings_and_a_resume_gives_the_same_bits(told, tmp_path):
+    whole = together(2, lambda team: kept_apart(team, tmp_path / "whole"))[0][2]
+    between = {3, 4, 5, 7, 8, 9, 10}
+    assert set(whole["iteration"]) == {0, 1, 12, 14} | between
+
+    def stopped(team):
+        return kept_apart(team, tmp_path / "out", lambda iteration: team.rank in told and iteration in between)
+
+    for rows, has_stopped, _ in together(2, stopped):
+        assert has_stopped and 14 not in rows
+    kept = load(Store(tmp_path / "out").sealed()[0])
+    assert kept.about["behind"] and kept.about["pending"]
+    assert kept.about["format"] == 3
+    assert max(kept.metrics["iteration"]) < kept.iteration
+
+    def go_on(team):
+        return kept_apart(team, tmp_path / "out", before=Unfinished.read(tmp_path / "out"))
+
+    def again(team):
+        before = Unfinished.read(tmp_path / "out")
+        return kept_apart(team, tmp_path / "out", lambda iteration: team.rank == 0 and iteration > 0, before)
+
+    for _ in range(2):  # what was ended is begun, and ended again
+        assert [has_stopped for _, has_stopped, _ in together(2, again)] == [True, True]
+    metrics = together(2, go_on)[0][2]
+    assert metrics.equals(whole)
+
+
+@pytest.mark.usefixtures("_meet_seldom")
+def test_runs_that_stand_at_different_iterations_go_on_in_one_process_and_stop_there_too(tmp_path):
+    whole = together(2, lambda team: kept_apart(team, tmp_path / "whole"))[0][2]
+    together(2, lambda team: kept_apart(team, tmp_path / "out", lambda iteration: 2 < iteration < 12))
+    before = Unfinished.read(tmp_path / "out")
+    assert before.start.about["behind"]
+    _, stopped, _ = kept_apart(Alone(), tmp_path / "out", lambda iteration: iteration > 0, before)
+    assert stopped
+    metrics = kept_apart(Alone(), tmp_path / "out", before=Unfinished.read(tmp_path / "out"))[2]
+    exact = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "delay_total"]
+    assert metrics[exact].equals(whole[exact])
+    assert np.allclose(metrics["loss"], whole["loss"], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("_meet_seldom")
+def test_clients_of_runs_that_stand_at_different_iterations_are_not_split(tmp_path, monkeypatch):
+    together(2, lambda team: kept_apart(team, tmp_path / "out", lambda iteration: 2 < iteration < 12))
+    monkeypatch.setitem(APART, "scale", {"split": "clients"})
+    with pytest.raises(InputError, match="stand at different iterations"):
+        together(2, lambda team: kept_apart(team, tmp_path / "out", before=Unfinished.read(tmp_path / "out")))
 
 
 def test_an_evaluation_that_is_stopped_can_be_done_again():

@@ -105,8 +105,52 @@ def test_what_is_installed_comes_first_for_what_a_module_imports(tmp_path):
     write(tmp_path, own_user="import numba, psutil, json\nfiles = numba.__file__, psutil.__file__, json.__file__")
     write(tmp_path, numba=TRAP, psutil=TRAP, json=TRAP)
     user_code.search(tmp_path)
-    assert not any(str(tmp_path) in file for file in user_code.load("own_user:files", "algorithms"))
+    with pytest.warns(UserWarning, match="is not used"):
+        assert not any(str(tmp_path) in file for file in user_code.load("own_user:files", "algorithms"))
     assert not list(tmp_path.glob("*.ran"))
+
+
+def test_a_file_that_is_not_used_because_a_module_is_installed_is_named_with_that_module(tmp_path):
+    import random
+
+    write(
+        tmp_path,
+        own_shadowed="import own_aside\nfrom own_pack import inner\nfrom random import choice",
+        own_aside="def late():\n    import psutil",
+        own_pack____init__="",
+        own_pack__inner="from . import json\nimport rich",
+        own_pack__json="",
+        random=TRAP,
+        psutil=TRAP,
+        rich=TRAP,
+        json=TRAP,
+    )
+    user_code.search(tmp_path)
+    with pytest.warns(UserWarning, match="is not used") as told:
+        assert user_code.load("own_shadowed:own_aside.late", "algorithms")
+    said = sorted(str(one.message) for one in told)
+    assert len(said) == 3, said
+    importers = {"psutil": "own_aside", "random": "own_shadowed", "rich": "own_pack/inner"}
+    for line, (name, by) in zip(said, importers.items(), strict=True):
+        assert line.startswith(f"{tmp_path / name}.py is not used: {name}, which {tmp_path / by}.py imports, is /")
+        assert line.endswith("; rename the first if it is meant")
+    assert random.__file__ in said[1]
+    assert not list(tmp_path.glob("*.ran"))
+
+
+def test_a_file_that_is_used_is_not_warned_of(tmp_path):
+    write(tmp_path, own_uses="import helper, json\nfrom torch import nn\nvalue = helper.value", helper="value = 3")
+    (tmp_path / "torch").mkdir()
+    user_code.search(tmp_path)
+    assert user_code.load("own_uses:value", "algorithms") == 3
+
+
+@pytest.mark.filterwarnings("default:.* is not used")
+def test_the_command_says_in_one_line_which_file_is_not_used(dspodfl):
+    write(dspodfl.folder, own_random="import random\n" + NET, random=TRAP)
+    answer = dspodfl("check", "study.toml", "--set", 'model={factory="own_random:net"}')
+    assert answer.code == 0 and len(answer.err.splitlines()) == 1
+    assert f"{dspodfl.folder / 'random.py'} is not used" in answer.err
 
 
 def test_files_beside_the_configuration_are_found_by_code_of_the_user_alone(tmp_path):

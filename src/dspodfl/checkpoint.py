@@ -38,8 +38,9 @@ from dspodfl.results import parquet, read_parquet
 
 FOLDER, MANIFEST, METRICS = CHECKPOINTS, "manifest.json", "metrics.parquet"
 _ACCURACIES = "accuracies.safetensors"
-FORMAT = 2
-"""What a manifest is written in; a later one is refused. 1: the rows were one file."""
+FORMAT = 3
+"""What a manifest is written in; a later one is refused. 1: the rows were one file. 3: some runs are ``behind``, at an
+iteration of their own; where none is, 2 is written."""
 _NUMBERS_IN_A_SHARD = 2**26
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError)
 
@@ -138,7 +139,7 @@ class Store:
         entries = entries | {_ACCURACIES: entry_of(aside / _ACCURACIES)}
         content = {
             "kind": "checkpoint",
-            "format": FORMAT,
+            "format": FORMAT if made.about.get("behind") else 2,
             "iteration": made.iteration,
             "plan": asdict(made.plan),
             **made.about,

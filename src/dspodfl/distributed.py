@@ -11,19 +11,22 @@ from __future__ import annotations
 import hmac
 import os
 import pickle
+import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from dspodfl.engine import Alone, Team
-from dspodfl.engine.team import Wait
+from dspodfl.engine.team import Bell, Wait
 from dspodfl.errors import InputError, LostRankError
 from dspodfl.study import choose_device
 from dspodfl.supervisor import KEY, MEETING, follow_launcher, home_of, run_ranks
@@ -44,6 +47,12 @@ def rank() -> int:
 def restarts() -> int:
     """How often the launcher has started this team anew after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def launch_id() -> str:
+    """What tells the launch of this process from any other; a restart by the same launcher does not change it."""
+    launcher = psutil.Process(os.getppid())
+    return f"{socket.gethostname()} {launcher.pid} {launcher.create_time()}"
 
 
 def own_device(name: str) -> str:
@@ -76,6 +85,8 @@ class Group:
         # NCCL does one thing after the other: what is expected would wait for what is sent later, on both sides.
         self.ahead = device.type != "cuda"
         self._group: dist.ProcessGroup | None = None
+        self._store: Any = None
+        self._bells = 0
         self._messages = _Messages.of_launch()
         follow_launcher()
         self._watched(lambda: self._meet(backend))
@@ -92,6 +103,7 @@ class Group:
             store, _, _ = next(rendezvous("env://", timeout=wait))
         # torchrun keeps its store when it starts all ranks again; what the dead left in it is not to be read.
         store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
+        self._store = store
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks, timeout=wait)
 
     def patience(self, timeout: float) -> None:
@@ -181,6 +193,11 @@ class Group:
         self._watched(lambda: dist.all_reduce(up, group=self._group))
         return bool(up.item())
 
+    def bell(self) -> Bell:
+        """A new bell that nobody has rung; every rank makes as many."""
+        self._bells += 1
+        return _Bell(self._store, f"bell {self._bells}")
+
     def barrier(self) -> None:
         """Until all ranks are here."""
         self.any(False)
@@ -197,6 +214,29 @@ class Group:
                 f"rank {self.rank} of {self.ranks} has lost the others: one of them is gone, or has not answered "
                 f"within {self._timeout:g} s ({why})"
             ) from error
+
+
+class _Bell:
+    """A key of the store through which the ranks have met: it is set once, and can be read at any time.
+
+    A store that does not answer says nothing: the ranks notice at their next exchange.
+    """
+
+    def __init__(self, store: Any, key: str) -> None:
+        self._store, self._key, self._rung = store, key, False
+
+    def ring(self) -> None:
+        """Let all ranks know."""
+        if not self._rung:
+            self._rung = True
+            with suppress(RuntimeError):
+                self._store.set(self._key, "1")
+
+    def rung(self) -> bool:
+        """Whether some rank has rung it."""
+        with suppress(RuntimeError):
+            self._rung = self._rung or bool(self._store.check([self._key]))
+        return self._rung
 
 
 class _Messages:

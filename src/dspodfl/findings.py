@@ -60,6 +60,7 @@ class Findings:
         """The last row of each run that has been evaluated, by its number."""
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
         self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
+        self._places: dict[int, int] = {}  # run that advances -> where it stands, as far as known here
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
         if start is not None:
             self._take_up(start, record)
@@ -108,8 +109,9 @@ class Findings:
             return None
         reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
         pending = [int(run) for run in self._start.about.get("pending", ())]
+        behind = {int(run): int(k) for run, k in self._start.about.get("behind", {}).items()}
         pieces = list(self._start.pieces())
-        return Start(self._start.plan, self._start.iteration, pieces, reached, self.ended, pending)
+        return Start(self._start.plan, self._start.iteration, pieces, reached, self.ended, pending, behind)
 
     def advance(self, iteration: int, runs: int, seconds: float) -> None:
         """So many runs have come to an iteration here."""
@@ -119,14 +121,18 @@ class Findings:
     def add(self, found: Measurement, seconds: float) -> None:
         """Something was measured here."""
         self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
-        self.last, self.seconds = found, seconds
+        self.last, self.seconds, self._places = found, seconds, found.places
 
     def stop_at(self, found: Measurement, seconds: float) -> None:
-        """Note that an evaluation was ended before its end: its runs are evaluated when the study is resumed."""
-        team = self._division.team
-        everyone = (team.gather(found.runs) or []) if self._division.kind == "runs" else [found.runs]
-        self._pending = sorted({run for runs in everyone for run in runs})
-        self.last, self.iteration, self.seconds = found, found.iteration, seconds
+        """Note that an evaluation was ended before its end: its runs are evaluated when the study is resumed.
+
+        Ranks that have different runs may stand at different iterations.
+        """
+        mine = [*found.runs, *found.waiting], found.places
+        everyone = (self._division.team.gather(mine) or [mine]) if self._division.kind == "runs" else [mine]
+        self._pending = sorted({run for runs, _ in everyone for run in runs})
+        self._places = {run: k for _, places in everyone for run, k in places.items()}
+        self.last, self.iteration, self.seconds = found, max(self._places.values()), seconds
 
     def meet(self, over: bool) -> list[Row]:
         """Put together what the ranks have measured since they last met; all call it. Gives the rows.
@@ -193,9 +199,11 @@ class Findings:
             raise InputError("checkpoint", "nothing", "made after at least one evaluation")
         ended = self.over and self._pending is None
         nothing = ended or (found.iteration == 0 and self._pending is not None)  # the wave begins again
+        furthest = max(self._places.values())
+        behind = {} if ended else {str(run): k for run, k in sorted(self._places.items()) if k < furthest}
         return Checkpoint(
             found.plan.finished() if ended else found.plan,
-            0 if ended else found.iteration,
+            0 if ended else furthest,
             typed(self.known.rows),
             (lambda: ()) if nothing else found.pieces,
             self.known.finished,
@@ -203,7 +211,8 @@ class Findings:
             {
                 "runs": self.names,
                 "iterations": self._study.iterations,
-                "pending": self._pending or [],
+                "pending": sorted(found.waiting) if self._pending is None else self._pending,
+                **({"behind": behind} if behind else {}),
                 **self.effort,
                 **about,
             },
@@ -226,6 +235,6 @@ class Findings:
         """What fired, of the runs that are recorded, and the links it fired on."""
         out = {}
         for r in self.recorder.runs:
-            done = self.ended.get(r, self.iteration)
+            done = self.ended.get(r, self._places.get(r, self.iteration))
             out[self.names[r]] = self.recorder.events(r, done), self._study.runs[r].rates.graph.edges
         return out

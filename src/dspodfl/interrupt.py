@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -28,19 +29,13 @@ class Interrupted(KeyboardInterrupt):
         self.code = 128 + number
 
 
-class Interrupt:
-    """Handles the signals while it is entered; in other threads than the main one, nothing changes.
-
-    A signal raises `Interrupted` where it comes, except within `patiently`: then the first one is kept in ``heard``
-    until the run asks for it, and only the second raises.
-    """
+class Handler(ABC):
+    """Handles the signals while it is entered; in other threads than the main one, nothing changes."""
 
     def __init__(self) -> None:
-        self.heard: Interrupted | None = None
-        self._patient = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._hear) for number in available_signals()}
         return self
@@ -48,6 +43,23 @@ class Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @abstractmethod
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        """A signal came."""
+
+
+class Interrupt(Handler):
+    """What a run makes of signals.
+
+    A signal raises `Interrupted` where it comes, except within `patiently`: then the first one is kept in ``heard``
+    until the run asks for it, and only the second raises.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: Interrupted | None = None
+        self._patient = False
 
     @contextmanager
     def patiently(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ class Keeper:
         self._made: list[Path] = []
         self._claimed = self._begun = self._reopened = False
         self._saved, self._since, self._stride = clock(), clock(), 1
-        self._place: tuple[int, int] | None = None  # finished waves and iteration of the last checkpoint
+        self._place: tuple[int, int, Any] | None = None  # finished waves, iteration, runs behind of the last checkpoint
 
     def when(self, every_iterations: int, every_minutes: float, keep: int) -> None:
         """When a checkpoint is due (0: never for that reason), and how many are kept."""
@@ -260,7 +260,7 @@ class Keeper:
 
         Of several ranks each writes its own shards: all call this at once, and rank 0's keeper decides.
         """
-        place = len(made.plan.done), made.iteration
+        place = len(made.plan.done), made.iteration, made.about.get("behind")
         if (team or Alone()).share(place == self._place):
             return
         self.store.files = self._files

@@ -144,15 +144,13 @@ def carry_out(asked: Asked) -> None:
 def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress) -> _Session | None:
     """Everything before the first iteration; None where nothing is left to do."""
     from dspodfl import distributed
-    from dspodfl.resume import begun, complete
+    from dspodfl.resume import complete
     from dspodfl.scale import agreed
     from dspodfl.simulation import Simulation
 
     team, device = distributed.join(asked.device)
     if asked.resume is None and asked.out is not None and distributed.restarts():
-        # What stands there is what this very run left when one of its processes died.
-        again = begun(asked.out)
-        asked = replace(asked, resume=asked.out, out=None, overwrite=False) if again else replace(asked, overwrite=True)
+        asked = _again(asked, asked.out, team.share(_left_there(asked.out, distributed.launch_id())))
     if asked.resume is not None and is_folder(asked.resume) and complete(asked.resume):
         if first:
             _show_complete(asked, asked.resume, progress.mode != "off")
@@ -177,6 +175,30 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
             ERR.print(Text(note), soft_wrap=True)
     folder = team.share(keeper and keeper.folder)
     return _Session(team, simulation, keeper, progress, folder, bool(options["models"]))
+
+
+def _left_there(folder: Path, launch: str) -> str:
+    """What a folder holds when ranks start again: "nothing", what this launch has "begun", or something "else"."""
+    from dspodfl.folder import Folder
+    from dspodfl.resume import begun
+
+    if not begun(folder):
+        return "nothing"
+    with suppress(DataError, OSError):
+        manifest = Folder(folder).manifest()
+        if manifest is not None and manifest.about.get("options", {}).get("launch") == launch:
+            return "begun"
+    return "else"
+
+
+def _again(asked: Asked, folder: Path, left: str) -> Asked:
+    """What is asked of ranks that were started again: to go on with what they had begun, or to begin.
+
+    A run that was there before is overwritten only where that was asked for.
+    """
+    if left == "begun":
+        return replace(asked, resume=folder, out=None, overwrite=False)
+    return replace(asked, overwrite=True) if left == "nothing" else asked
 
 
 def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
@@ -258,6 +280,7 @@ Settled = tuple["Config", "Keeper | None", "Unfinished | None"]
 
 def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
     """The configuration and, on the first rank, the keeper of a new run."""
+    from dspodfl import distributed
     from dspodfl.config import load
     from dspodfl.keeper import Keeper, claim_run
 
@@ -268,6 +291,8 @@ def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) ->
     folder = asked.out or default_folder(asked.config, settled)
     claim_run(folder, options, overwrite=asked.overwrite)
     options["beside"] = str(user_code.folder_of(asked.config))
+    if distributed.launched():
+        options["launch"] = distributed.launch_id()
     return settled, ends.enter_context(Keeper(folder, options)), None
 
 

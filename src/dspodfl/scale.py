@@ -51,8 +51,14 @@ class Division:
         ranks = deal([self.works[r] for r in wave], self.team.ranks)
         return [r for r, rank in zip(wave, ranks, strict=True) if rank == self.team.rank]
 
-    def check(self, waves: Sequence[Sequence[int]]) -> None:
-        """Refuse waves, planned by a team of another size, that have fewer runs than there are ranks."""
+    def check(self, waves: Sequence[Sequence[int]], together: bool = True) -> None:
+        """Refuse waves, planned by a team of another size, that have fewer runs than there are ranks.
+
+        Runs that do not stand at one iteration (``together``) cannot have their clients split.
+        """
+        if self.kind == "clients" and not together:
+            allowed = "1, or as many as have a run each: the runs of this checkpoint stand at different iterations"
+            raise InputError("ranks", self.team.ranks, allowed)
         few = min((len(wave) for wave in waves), default=self.fewest)
         if few < self.fewest:
             raise InputError(
@@ -136,12 +142,15 @@ def divide(wanted: str, runs: Sequence[Run], team: Team, free: int | None = None
 class Pace:
     """Where all ranks of a team meet: at evaluations, and as often as rank 0 wants to look up in between.
 
-    Between two meetings ranks that have different runs may be at different iterations.
+    Between two meetings ranks that have different runs may be at different iterations. ``first`` is where they meet
+    first, where they are resumed within an evaluation; 0 otherwise.
     """
 
-    def __init__(self, team: Team, every: int, iterations: int, ahead: Callable[[int], int] | None) -> None:
+    def __init__(
+        self, team: Team, every: int, iterations: int, ahead: Callable[[int], int] | None, first: int = 0
+    ) -> None:
         self._team, self._every, self._iterations, self._ahead = team, every, iterations, ahead
-        self._next, self._before = 0, 0
+        self._next, self._before = first, 0
         self.over = False
         """Whether every run of the wave is over, on all ranks, as of the last meeting."""
 

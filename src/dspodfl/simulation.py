@@ -164,7 +164,7 @@ class Simulation:
     def _check(self, before: Unfinished) -> None:
         before.check(self.config)
         if before.start is not None:
-            self.division.check(before.start.plan.left)
+            self.division.check(before.start.plan.left, not before.start.about.get("behind"))
 
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
@@ -197,19 +197,20 @@ class Simulation:
 
         block = findings.recorder.add if self._record else Watch.block
         ahead = reach if keeper else None
-        pace = Pace(self.team, self.study.every or _MEET, self.study.iterations, ahead)
+        start = findings.position()
+        first = start.iteration if start and start.meets else 0
+        pace = Pace(self.team, self.study.every or _MEET, self.study.iterations, ahead, first)
         alone = self.team.ranks == 1
         apart = self.division.kind == "runs"
         waits = (lambda: apart and not pace.over) if not alone else Watch.waits
         watch = Watch(tick, block, self._planned, ahead if alone else pace.reach, waits, timing=self.timing)
         stop = self._stop
         if stop is not None:
-            # Ranks that have different runs can end an evaluation only where all of them are at it.
-            watch.stop = lambda iteration: bool((not apart or pace.met(iteration)) and stop())
+            watch.stop = self._heard(stop) if apart else stop
         if show:
             watch.batch = partial(show.stage, "evaluating")
         self._note(list(findings.known.rows))
-        for found in measure(self.study, self.device, watch, findings.position(), self.division):
+        for found in measure(self.study, self.device, watch, start, self.division):
             last = findings.last
             if last is not None and last.wave != found.wave:
                 before += last.iteration if last.over else 0
@@ -274,11 +275,26 @@ class Simulation:
         a_model = (seconds["evaluation"] - self._evaluated_before) / self._models_evaluated
         return training + a_model * work.evaluations * work.models
 
+    def _heard(self, stop: Callable[[], bool]) -> Callable[[], bool]:
+        """Whether to stop, said here or on any other rank; ranks that have different runs are not asked together."""
+        bell = self.team.bell()
+
+        def heard() -> bool:
+            if stop():
+                bell.ring()
+            return bell.rung()
+
+        return heard
+
     def _ended_within(self, found: Measurement, pace: Pace) -> bool:
-        """Whether an evaluation was ended between its batches, here or on another rank."""
+        """Whether an evaluation was ended between its batches, here or on another rank.
+
+        A rank that has ended one between two meetings goes no further: the next thing it does is to tell the others,
+        which come to their meeting, or end an evaluation too. What each of them asks there first is asked here.
+        """
         if self._stop is None or self.division.kind != "runs":  # where clients are split, all ranks have agreed
             return found.stopped
-        return pace.met(found.iteration) and self.team.any(found.stopped)
+        return (found.stopped or pace.met(found.iteration)) and self.team.any(found.stopped)
 
     def _note(self, rows: Sequence[Row]) -> None:
         """Have the keeper write rows down, if there are any, and if there is one."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,11 +129,20 @@ class Measurement:
     _snapshot: Snapshot | None
     stopped: bool = False
     """Whether the evaluation was ended between two batches: the runs are still to be evaluated here."""
+    standing: Mapping[int, int] = field(default_factory=dict)
+    """Run of this wave -> where it stands, of those that stand elsewhere, because they were resumed there."""
+    waiting: Sequence[int] = ()
+    """Those of them that are still to be evaluated where they stand."""
 
     @property
     def over(self) -> bool:
         """Whether every run of this wave is over, here."""
         return len(self.ended) == len(self.wave)
+
+    @property
+    def places(self) -> dict[int, int]:
+        """Run of this wave -> where it stands."""
+        return dict.fromkeys(self.wave, self.iteration) | dict(self.standing)
 
     def models(self, run: int) -> Tensor:
         """The models of a run of this wave as they are now; where clients are split, all ranks ask together.
@@ -189,7 +198,14 @@ class Start:
     ended: Mapping[int, int] = field(default_factory=dict)
     """Run -> the iteration that it ended at, of those that have."""
     pending: Sequence[int] = ()
-    """Runs whose evaluation at that iteration was ended before its end."""
+    """Runs whose evaluation, where they stand, was ended before its end."""
+    behind: Mapping[int, int] = field(default_factory=dict)
+    """Run -> where it stands, of those that are not at that iteration yet."""
+
+    @property
+    def meets(self) -> bool:
+        """Whether ranks that have different runs meet at that iteration before any goes on: one may still be at it."""
+        return bool(self.pending or self.behind)
 
 
 @dataclass(eq=False)
@@ -206,8 +222,8 @@ class Watch:
     """How far a wave may go from an iteration before it pauses, which is a measurement of nothing."""
     waits: Callable[[], bool] = lambda: False
     """Whether other processes still have runs of this wave to advance, once all of them are over here."""
-    stop: Callable[[int], bool] | None = None
-    """Between the batches of the evaluation at an iteration: whether to end it there."""
+    stop: Callable[[], bool] | None = None
+    """Between the batches of an evaluation: whether to end it there."""
     batch: Callable[[float], None] | None = None
     """Before each batch of an evaluation, with the share of it that is done."""
     timing: Stopwatch = field(default_factory=Stopwatch)
@@ -283,20 +299,75 @@ def _wave(
     start: Start | None,
     division: Division,
 ) -> Iterator[Measurement]:
-    """Run a wave to the end of its last run; runs that are over leave the stack where they would still cost time."""
+    """Run a wave to the end of its last run; runs that are resumed behind the others are advanced to them first."""
     carried = [piece for piece in start.pieces if piece.run in set(wave)] if start else []
     ended = {r: k for r, k in (start.ended if start else {}).items() if r in set(wave)} if carried else {}
     iteration = start.iteration if start and carried else 0
     left: dict[int, list[Piece]] = {}
-    nothing, first = _Members([], None, None, left, division.assembled), True
-    found = Measurement(iteration, [], [], [], wave, plan, frozenset(ended), nothing, None)
+    pending: list[int] | None = None
+    way = _How(study, device, how, watch, plan, division)
+    if start and carried and start.meets:
+        pending = [r for r in start.pending if r in set(wave) and r not in start.behind]
+        if any(r in start.behind for r in wave):
+            carried, due = yield from _caught_up(way, wave, carried, ended, start)
+            pending = sorted({*pending, *due})
+    found = _nothing(way, wave, iteration, ended, left)
     if len(ended) == len(wave):
         for piece in carried:
             left.setdefault(piece.run, []).append(piece)
-    while len(ended) < len(wave):
-        clients = [study.runs[r].clients for r in wave]
-        places = {wave.index(r): k for r, k in ended.items()}
-        stacked = [wave[n] for n in shrunk(places, clients, iteration)] if carried else wave
+        if pending is not None and division.kind == "runs":  # the others are here, or come here
+            yield found
+    found = yield from _advanced(way, found, wave, carried, ended, left, pending)
+    iteration = found.iteration
+    while watch.waits() and watch.reach is not None:  # others have runs of this wave to advance, and meet us on the way
+        iteration = watch.reach(iteration)
+        yield replace(found, iteration=iteration, rows=[], accuracies=[], runs=[])
+
+
+@dataclass(frozen=True, eq=False)
+class _How:
+    """What all stacks of a wave have in common."""
+
+    study: Study
+    device: torch.device
+    precision: tuple[str, torch.dtype, torch.dtype]
+    watch: Watch
+    plan: Plan
+    division: Division
+
+
+def _advanced(
+    how: _How,
+    begin: Measurement,
+    runs: list[int],
+    carried: list[Piece],
+    ended: dict[int, int],
+    left: dict[int, list[Piece]],
+    pending: Sequence[int] | None,
+    until: int | None = None,
+    others: Mapping[str, Any] | None = None,
+) -> Generator[Measurement, None, Measurement]:
+    """Advance some runs of a wave; those that are over leave the stack where they would still cost time.
+
+    Args:
+        how: what all stacks have in common.
+        begin: where the runs stand.
+        runs: those that are advanced.
+        carried: what they carry; nothing where they begin.
+        ended: Run -> the iteration that it ended at; kept up to date.
+        left: what the runs of the wave carry that are not stacked; kept up to date.
+        pending: the runs that are evaluated before they go on; None: nothing is yielded there.
+        until: the iteration at which they stop before they are evaluated there; what they carry is then left.
+        others: what a measurement says of the runs that are not advanced.
+
+    Returns:
+        The last measurement: of the iteration that they have come to, and of the runs to be evaluated there.
+    """
+    found, iteration = begin, begin.iteration
+    while not ended.keys() >= set(runs):
+        clients = [how.study.runs[r].clients for r in runs]
+        places = {runs.index(r): k for r, k in ended.items() if r in runs}
+        stacked = [runs[n] for n in shrunk(places, clients, iteration)] if carried else runs
         for piece in carried:
             if piece.run not in stacked:
                 left.setdefault(piece.run, []).append(piece)
@@ -304,25 +375,66 @@ def _wave(
         if carried:
             mine = [replace(p, run=stacked.index(p.run)) for p in carried if p.run in stacked]
             state = State(iteration, lambda mine=mine: iter(mine))  # type: ignore[misc]
-        pending = [stacked.index(r) for r in start.pending if r in stacked] if start and state and first else []
-        carried, first = [], False
-        for found in _stacked(study, wave, stacked, left, ended, device, how, watch, plan, state, division, pending):
+        first = [stacked.index(r) for r in pending if r in stacked] if pending is not None and state else None
+        carried, pending = [], None
+        for found in _stacked(how, begin.wave, stacked, left, ended, state, first, until):
             iteration = found.iteration
             snapshot = found._snapshot
             if snapshot is not None and snapshot.shrinks:
                 carried = [_copied(piece) for piece in found.pieces() if piece.run not in left]
                 continue
-            yield found
-            if (
-                found.over and division.kind == "runs"
-            ):  # ranks that have runs of this wave left may ask for what is here
+            if iteration != until:
+                yield replace(found, **others) if others else found
+            there = iteration == until or ended.keys() >= set(runs)
+            if there and (how.division.kind == "runs" or until is not None):
+                # Ranks that have runs of this wave left, or runs that are not as far yet, may ask for what is here.
                 rest = [_copied(piece) for piece in found.pieces() if piece.run not in left]
                 for piece in rest:
                     left.setdefault(piece.run, []).append(piece)
                 found = replace(found, _snapshot=None)
-    while watch.waits() and watch.reach is not None:  # others have runs of this wave to advance, and meet us on the way
-        iteration = watch.reach(iteration)
-        yield replace(found, iteration=iteration, rows=[], accuracies=[], runs=[])
+            if iteration == until:
+                return found
+    return found
+
+
+def _caught_up(
+    how: _How, wave: list[int], carried: Sequence[Piece], ended: dict[int, int], start: Start
+) -> Generator[Measurement, None, tuple[list[Piece], list[int]]]:
+    """Advance the runs that stand behind the others to where those are, those that stand together in one go.
+
+    Returns:
+        What all runs of the wave carry there, and those of the advanced ones that are to be evaluated there.
+    """
+    standing = {r: start.behind.get(r, start.iteration) for r in wave}
+    held: dict[int, list[Piece]] = {}
+    for piece in carried:
+        held.setdefault(piece.run, []).append(piece)
+    pending, due = set(start.pending), list[int]()
+    for at in sorted({k for k in standing.values() if k < start.iteration}):
+        runs = [r for r in wave if standing[r] == at]
+        mine = [piece for r in runs for piece in held.pop(r)]
+        others = {
+            "standing": {r: k for r, k in standing.items() if r not in runs},
+            "waiting": [*(r for r in wave if r in pending and r not in runs), *due],
+        }
+        found = _nothing(how, wave, at, ended, held)
+        if ended.keys() >= set(runs):
+            for piece in mine:
+                held.setdefault(piece.run, []).append(piece)
+        now = [r for r in runs if r in pending]
+        found = yield from _advanced(how, found, runs, mine, ended, held, now, start.iteration, others)
+        pending -= set(runs)
+        due += found.runs if found.iteration == start.iteration else []
+        standing |= dict.fromkeys(runs, start.iteration)
+    return [piece for r in wave for piece in held[r]], due
+
+
+def _nothing(
+    how: _How, wave: list[int], iteration: int, ended: Mapping[int, int], left: dict[int, list[Piece]]
+) -> Measurement:
+    """The measurement of nothing, of runs that are not stacked."""
+    members = _Members([], None, None, left, how.division.assembled)
+    return Measurement(iteration, [], [], [], wave, how.plan, frozenset(ended), members, None)
 
 
 def _copied(piece: Piece) -> Piece:
@@ -331,26 +443,34 @@ def _copied(piece: Piece) -> Piece:
     return Piece(piece.run, piece.client, piece.link, *tables)
 
 
+def _reach(watch: Watch, until: int | None) -> Callable[[int], int] | None:
+    """How far a wave may go from an iteration: as far as is watched, and no further than to some iteration."""
+    reach = watch.reach
+    if until is None:
+        return reach
+    return lambda iteration: min(until, reach(iteration)) if reach else until
+
+
 def _stacked(
-    study: Study,
+    way: _How,
     wave: list[int],
     stacked: list[int],
     left: dict[int, list[Piece]],
     ended: dict[int, int],
-    device: torch.device,
-    how: tuple[str, torch.dtype, torch.dtype],
-    watch: Watch,
-    plan: Plan,
     state: State | None,
-    division: Division,
-    pending: Sequence[int] = (),
+    pending: Sequence[int] | None,
+    until: int | None,
 ) -> Iterator[Measurement]:
-    """Advance some runs of a wave as one stack; ``ended`` is kept up to date."""
+    """Advance some runs of a wave as one stack; ``ended`` is kept up to date.
+
+    The stack goes to its end, or to an iteration at which nothing is evaluated: its runs are pending there.
+    """
+    study, device, watch, plan, division = way.study, way.device, way.watch, way.plan, way.division
     runs = [study.runs[r] for r in stacked]
     stack = Stack(runs)
     split = division.split(stack, stacked)
     members = _Members(stacked, stack, split, left, division.assembled)
-    precision, dtype, compute = how
+    precision, dtype, compute = way.precision
     with products(precision):
         problem = Problem(
             study.model,
@@ -373,20 +493,23 @@ def _stacked(
             every=study.every,
             at_delay=study.at_delay,
             points=study.points,
-            tick=lambda k: watch.tick(k, len(wave) - len(ended)),
+            tick=lambda k: watch.tick(k, sum(r not in ended for r in stacked)),
             on_block=lambda block: watch.block(block, stacked),
-            reach=watch.reach,
+            reach=_reach(watch, until),
             split=split,
             shrink=True,
             pending=pending,
         ):
-            ended.update({stacked[r]: snapshot.iteration for r in snapshot.ended if stacked[r] not in ended})
             here = [stacked[r] for r in snapshot.runs]
-            stop = None if watch.stop is None else partial(watch.stop, snapshot.iteration)
             about = (here, wave, plan)
+            if snapshot.iteration == until:
+                rest = (frozenset(ended), members, snapshot)
+                yield Measurement(snapshot.iteration, [], [], *about, *rest, stopped=True)
+                return
+            ended.update({stacked[r]: snapshot.iteration for r in snapshot.ended if stacked[r] not in ended})
             try:
                 with watch.timing.during("evaluation"):
-                    rows, accuracies = judge(snapshot, stop)
+                    rows, accuracies = judge(snapshot, watch.stop)
             except EvaluationStoppedError:
                 rest = (frozenset(ended), members, snapshot)
                 yield Measurement(snapshot.iteration, [], [], *about, *rest, stopped=True)

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from dspodfl.errors import LostRankError
-from dspodfl.interrupt import available_signals
+from dspodfl.interrupt import SIGNALS, Handler, available_signals
 
 MEETING = "DSPODFL_MEETING"
 """Environment: the private directory where the ranks of a local launch meet."""
@@ -38,7 +38,7 @@ _GRACE, _LONG_GRACE, _STOP = 1.0, 10.0, 20.0
 """Seconds: to end after another rank crashed, after it was interrupted or refused its input, and after SIGTERM."""
 _ORPHAN = 60.0
 """Seconds that a rank has to end after its launcher is gone."""
-_ENDED_BY_USER = {128 + number for number in (1, 2, 15)}
+_ENDED_BY_USER = {128 + number for number in SIGNALS}
 
 
 def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0, path: Sequence[str] = ()) -> int:
@@ -114,22 +114,13 @@ def loopback() -> str:
     return "lo"
 
 
-class _Signals:
-    """Collects the signals that end a program while it is entered; in other threads than the main one, none."""
+class _Signals(Handler):
+    """Collects the signals, to pass them on."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.first: int | None = None
         self._waiting: list[int] = []
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._hear) for number in available_signals()}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.first = number if self.first is None else self.first

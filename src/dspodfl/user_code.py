@@ -3,17 +3,20 @@
 A name is ``"package.module:object"``. The module is loaded from the folder of the configuration if it is there, else
 from the working directory, else as any installed module is; where one of these folders and an installed package both
 have it, that is an error. ``sys.path`` stays as it is: a file of the user never takes the place of an installed module.
-What a loaded file imports from beside itself is found after everything that is installed. Modules of Python's own
+What a loaded file imports from beside itself is found after everything that is installed; a file beside it that is not
+used for that reason is named in a warning. Modules of Python's own
 library are refused before anything is imported.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
@@ -29,6 +32,10 @@ _PYTHONS_OWN = sys.stdlib_module_names | set(sys.builtin_module_names) | {"__mai
 _folders: list[str] = []
 _loaded: dict[str, str] = {}
 """Top-level modules that were loaded from one of the folders, and the file or folder of each."""
+
+
+_examined: set[str] = set()
+"""Files whose imports were compared with what lies beside them."""
 
 
 def folder_of(config: Path | None) -> Path:
@@ -48,6 +55,7 @@ def search(*folders: Path) -> None:
 def forget() -> None:
     """Look nowhere but among installed modules."""
     _folders.clear()
+    _examined.clear()
 
 
 def load(name: str, field: str) -> Any:
@@ -165,18 +173,52 @@ def _import(module_name: str, name: str, field: str) -> ModuleType:
     if top not in sys.modules:
         _execute(spec, top)
     _loaded[top] = place
-    return importlib.import_module(module_name)
+    module = importlib.import_module(module_name)
+    for known in [one for one in sys.modules if "." in one and one.partition(".")[0] in _loaded]:
+        _warn_of_hidden(getattr(sys.modules[known], "__file__", None))
+    return module
 
 
 def _execute(spec: ModuleSpec, top: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[top], _loaded[top] = module, _place(spec)
+    _warn_of_hidden(spec.origin)
     try:
         if spec.loader is not None:
             spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(top, None)
         raise
+
+
+def _warn_of_hidden(file: str | None) -> None:
+    """Warn where a file imports a module that is installed, while a file of that name beside it may be meant."""
+    if file is None or not file.endswith(".py") or file in _examined or os.environ.get("RANK", "0") != "0":
+        return
+    _examined.add(file)
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):  # importing it says so
+        return
+    for name in sorted(set(_imported(tree)) - _loaded.keys()):
+        beside = _spec_in(_folders, name)
+        if beside is None or beside.origin is None:
+            continue
+        known = sys.modules.get(name)
+        used = _elsewhere(name) if known is None else getattr(known, "__spec__", None)
+        if (known is None and used is None) or _is_same(_place(beside), _place(used)):
+            continue
+        told = f"{_place(beside)} is not used: {name}, which {file} imports, is {_place(used)}"
+        warnings.warn(f"{told}; rename the first if it is meant", stacklevel=2)
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """The top-level modules that a file imports by name, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
 
 
 def _spec_in(folders: Sequence[str], top: str) -> ModuleSpec | None:
@@ -222,6 +264,7 @@ class _Beside:
         spec = _spec_in(_folders, name)
         if spec is not None:
             _loaded[name] = _place(spec)
+            _warn_of_hidden(spec.origin)
         return spec
 
     def invalidate_caches(self) -> None:

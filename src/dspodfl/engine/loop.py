@@ -103,7 +103,7 @@ def simulate(
     reach: Callable[[int], int] | None = None,
     split: Split | None = None,
     shrink: bool = False,
-    pending: Sequence[int] = (),
+    pending: Sequence[int] | None = None,
 ) -> Iterator[Snapshot]:
     """Advance all runs together:  Θ⁽ᵏ⁺¹⁾ = P⁽ᵏ⁾Θ⁽ᵏ⁾ − α⁽ᵏ⁾V⁽ᵏ⁾G⁽ᵏ⁾, or whatever the rule makes of it.
 
@@ -119,7 +119,8 @@ def simulate(
     (`shrunk` says where): the others go on, from the last snapshot's state, as a smaller stack.
 
     Started from a state, it goes on as if it had never stopped: what was evaluated is not evaluated again, except for
-    the ``pending`` runs, whose evaluation at that iteration was not finished.
+    the ``pending`` runs, whose evaluation at that iteration was not finished. Unless it is None, the loop yields there,
+    even if no run is pending.
     With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
     Shapes: initial (clients, p), or a run each (p,).
     """
@@ -180,14 +181,14 @@ def simulate(
 
 
 def _made_up_for(
-    lookout: _Lookout, stack: Stack, totals: Totals, over: set[int], pending: Sequence[int], shrink: bool
+    lookout: _Lookout, stack: Stack, totals: Totals, over: set[int], pending: Sequence[int] | None, shrink: bool
 ) -> Generator[Snapshot, None, bool]:
     """Evaluate the runs whose evaluation was ended before its end, where a loop is resumed.
 
     Gives whether the loop ends there, to be started again as a smaller stack.
     """
-    lookout.end(over - set(pending))
-    if not pending:
+    lookout.end(over - set(pending or ()))
+    if pending is None:
         return False
     counters = Counters.of(totals, stack, lookout.device)
     yield lookout.at(totals.iteration, list(pending), counters, lambda: totals, over & set(pending))

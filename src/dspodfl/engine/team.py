@@ -14,8 +14,23 @@ Wait = Callable[[], None]
 """Returns when what was started is done: received tensors are there, sent ones may be written again."""
 
 
+class Bell(Protocol):
+    """Something that any rank can ring and every rank can hear, wherever it is: nobody waits for anybody."""
+
+    def ring(self) -> None:
+        """Let all ranks know."""
+        ...
+
+    def rung(self) -> bool:
+        """Whether some rank has rung it."""
+        ...
+
+
 class Team(Protocol):
-    """One of ``ranks`` processes. All but `start` are collective: every rank calls them, in the same order."""
+    """One of ``ranks`` processes. All but `start` are collective: every rank calls them, in the same order.
+
+    What a `bell` does is not collective.
+    """
 
     rank: int
     ranks: int
@@ -50,6 +65,10 @@ class Team(Protocol):
         """Whether the flag is up on some rank."""
         ...
 
+    def bell(self) -> Bell:
+        """A new bell that nobody has rung; every rank makes as many."""
+        ...
+
     def barrier(self) -> None:
         """Until all ranks are here."""
         ...
@@ -61,6 +80,21 @@ class Team(Protocol):
     def leave(self) -> None:
         """Part, once all ranks are done."""
         ...
+
+
+class OwnBell:
+    """The bell of a team of one."""
+
+    def __init__(self) -> None:
+        self._rung = False
+
+    def ring(self) -> None:
+        """Remember it."""
+        self._rung = True
+
+    def rung(self) -> bool:
+        """Whether it was rung."""
+        return self._rung
 
 
 class Alone:
@@ -91,6 +125,10 @@ class Alone:
     def any(self, flag: bool) -> bool:
         """The flag itself."""
         return flag
+
+    def bell(self) -> Bell:
+        """One that is heard here."""
+        return OwnBell()
 
     def barrier(self) -> None:
         """Everybody is here."""
