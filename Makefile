@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := src tests benchmarks scripts
 
-.PHONY: demo test check lint types layers bench clean locked
+.PHONY: demo test check lint types layers goldens bench clean locked
 
 demo: $(VENV)/.core
 	$(BIN)/dspodfl run
@@ -25,6 +25,9 @@ types: $(VENV)/.dev
 
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+goldens: $(VENV)/.dev
+	$(BIN)/python -m scripts.goldens check
 
 bench: $(VENV)/.core
 	$(BIN)/python -m benchmarks cpu --quick

@@ -100,7 +100,10 @@ def _show_run(folder: Path, at: Cost | None) -> None:
 def _draw(result: Result, folder: Path) -> bool:
     """Draw the pictures of a run where that is possible, and say so where it is not."""
     try:
-        result.draw(folder if lock.holder(folder) is None else Loose(Folder(folder)))
+        files = Folder(folder)
+        # A manifest that began with pictures would say of a finished run of version 0.1 that it is not.
+        loose = lock.holder(folder) is not None or files.manifest() is None
+        result.draw(Loose(files) if loose else folder)
         return True
     except OSError as error:
         why = error.strerror or str(error)
