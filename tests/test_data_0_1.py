@@ -1,4 +1,4 @@
-"""Folders of version 0.1 are still read: shown, verified, reported, and gone on with."""
+"""Folders of version 0.1 are still read: shown, verified, reported, and resumed."""
 
 import json
 import shutil
@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from tests.edge import CommandLine
+
+from dspodfl.folder import COMPLETE, Folder
 
 OLD = Path(__file__).parent / "data_0_1"
 SWEEP = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--over", "clients.count=5,6", "-o", "sweep")
@@ -55,9 +57,7 @@ def test_the_present_code_computes_what_0_1_computed(dspodfl):
 
 def test_a_sweep_finds_its_finished_cells(dspodfl):
     before = {file.name: file.read_bytes() for file in (dspodfl.folder / "sweep" / "cells").iterdir()}
-    refused = dspodfl(*SWEEP)
-    assert refused.code == 2 and "--overwrite" in refused.err  # cells have other names now
-    answer = dspodfl(*SWEEP, "--overwrite")
+    answer = dspodfl(*SWEEP)
     assert answer.code == 0 and "4 of 4 cells were finished before" in answer.err
     after = {file.name: file.read_bytes() for file in (dspodfl.folder / "sweep" / "cells").iterdir()}
     assert after == before
@@ -66,7 +66,7 @@ def test_a_sweep_finds_its_finished_cells(dspodfl):
     pd.testing.assert_frame_equal(new[shared], old[shared])
 
 
-def test_an_unfinished_run_is_gone_on_with_from_its_checkpoint(dspodfl):
+def test_an_unfinished_run_is_resumed_from_its_checkpoint(dspodfl):
     answer = dspodfl("run", "--resume", "unfinished")
     assert answer.code == 0, answer.err
     about = json.loads((dspodfl.folder / "unfinished" / "summary.json").read_text())["study"]
@@ -76,3 +76,14 @@ def test_an_unfinished_run_is_gone_on_with_from_its_checkpoint(dspodfl):
     assert len(shared) == len(old) and len(new) == len(old) + 4
     assert shared["bytes"].tolist() == old["bytes"].tolist()
     assert dspodfl("verify", "unfinished").code == 0
+
+
+def test_the_cells_that_reproductions_share_are_no_result_by_themselves(dspodfl):
+    """`reproduce` writes a folder for each experiment and one for the cells of all; `show` takes the whole."""
+    parent = dspodfl.folder / "reproduced"
+    shutil.copytree(OLD / "sweep", parent / "fmnist-iid")
+    shutil.copytree(OLD / "sweep" / "cells", parent / "cells")
+    with Folder(parent / "cells", "cells").change(state=COMPLETE) as change:
+        change.write("more.parquet", next((OLD / "sweep" / "cells").glob("*.parquet")).read_bytes())
+    answer = dspodfl("show", "reproduced")
+    assert answer.code == 0 and "DSpodFL" in answer.out and "cells" not in answer.err, answer.err

@@ -199,7 +199,8 @@ def _carry_out(
     run = Sweep(grid, experiment.axes, store, device, progress=progress)
     with progress:
         run.prepare()
-    claim(folder, content, overwrite=overwrite)
+    former = {cell.former_digest: cell.digest for cell in grid if cell.former_digest is not None}
+    claim(folder, content, overwrite=overwrite, former=former)
     if run.finished and not quiet:
         ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
     try:

@@ -44,7 +44,7 @@ def show_folder(folder: Path, at: Cost | None = None) -> None:
         _show(folder, at)
         return
     try:
-        inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _kind(path) is not None]
+        inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _shown(path)]
     except OSError as error:
         raise InputError("directory", str(folder), f"a folder that can be read ({error.strerror})") from None
     if not inside:
@@ -61,6 +61,17 @@ def show_folder(folder: Path, at: Cost | None = None) -> None:
         OUT.print()
     if problems:
         raise DataError("\n".join(problems))
+
+
+def _shown(folder: Path) -> bool:
+    """Whether a folder in another is shown: the cells that reproductions share are no result by themselves."""
+    if _kind(folder) is None:
+        return False
+    try:
+        manifest = Folder(folder).manifest()
+    except DataError:
+        return True  # it is said to be damaged
+    return manifest is None or manifest.kind != "cells"
 
 
 def _kind(folder: Path) -> str | None:

@@ -242,7 +242,9 @@ def without_repeats(metrics: pd.DataFrame, budget: Budget) -> pd.DataFrame:
     return kept
 
 
-def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
+def claim(
+    folder: Path, content: Mapping[str, Any], *, overwrite: bool, former: Mapping[str, str] | None = None
+) -> None:
     """Take a folder for a grid: a new one, or one that holds the same grid and is resumed.
 
     Args:
@@ -250,13 +252,14 @@ def claim(folder: Path, content: Mapping[str, Any], *, overwrite: bool) -> None:
         content: what the grid is; it is written to grid.json. Finished cells of another grid stay: each is named by
             what it computes.
         overwrite: whether another grid may take the place of the one that is there; its files stay until then.
+        former: the names that version 0.1 gave the cells, and their present ones.
     """
     record = json.loads(json.dumps(content, default=str))
     files = Folder(folder, "experiment")
     claim_folder(folder, overwrite=True, names=(GRID, *OUTCOME), kind="experiment")
     try:
         manifest = files.manifest() if folder.is_dir() else None
-        same = folder.is_dir() and _grid(files, manifest) == record
+        same = folder.is_dir() and _grid(files, manifest, former or {}) == record
         begun = manifest is not None and manifest.kind == "experiment" and not manifest.files
         new = not folder.is_dir() or not any(folder.iterdir()) or abandoned(folder) or begun
         if not new and not same and not overwrite:
@@ -282,16 +285,20 @@ def _clean(files: Folder) -> None:
                 files.clean()
 
 
-def _grid(files: Folder, manifest: Manifest | None) -> Any:
-    """What the grid in a folder is; None where there is none, or it is damaged."""
+def _grid(files: Folder, manifest: Manifest | None, former: Mapping[str, str]) -> Any:
+    """What the grid in a folder is, cells by their present names; None where there is none, or it is damaged."""
     try:
         if manifest is not None and manifest.kind != "experiment":
             return None
         found = bounded.parse_json(files.read(GRID, bounded.JSON))
     except (DataError, ValueError):
         return None
-    known = isinstance(found, dict) and found.get("kind", "grid") == "grid"
-    return {key: value for key, value in found.items() if key not in ("kind", "format")} if known else None
+    if not isinstance(found, dict) or found.get("kind", "grid") != "grid":
+        return None
+    grid = {key: value for key, value in found.items() if key not in ("kind", "format")}
+    if isinstance(grid.get("cells"), dict):
+        grid["cells"] = {former.get(name, name): point for name, point in grid["cells"].items()}
+    return grid
 
 
 def _joined(told: Sequence[Any]) -> Any:
