@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", metavar="A,B", help="groups (one) or rows (one/dgd), separated by commas")
     parser.add_argument("--repetitions", type=int, default=15, metavar="N", help="rounds; default: 15")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="of a turn; default: 0.2")
+    parser.add_argument("--loops", action="store_true", help="also the loops, which do without the package")
     given = parser.parse_args(arguments)
     if given.repetitions < FEWEST:
         parser.error(f"--repetitions: at least {FEWEST}")
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         workers = []
         for commit in (given.old, given.new):
             root = stack.enter_context(checked_out(commit))
-            workers.append(stack.enter_context(Worker(root, kind, given.repetitions, given.seconds)))
+            workers.append(stack.enter_context(Worker(root, kind, given.repetitions, given.seconds, given.loops)))
         for name in dict.fromkeys(row.split("/")[0] for row in rows):
             say(f"{name}, in turns")
             old, new = (_wanted(times, rows) for times in in_turns(workers, name, given.repetitions))
@@ -141,10 +142,10 @@ def checked_out(commit: str) -> Iterator[Path]:
 class Worker:
     """A process that measures one commit, and waits for its turn."""
 
-    def __init__(self, root: Path, kind: str, rounds: int, seconds: float) -> None:
+    def __init__(self, root: Path, kind: str, rounds: int, seconds: float, loops: bool) -> None:
         paths = os.pathsep.join([str(root / "src"), str(root)])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_WORKER), kind, str(rounds), str(seconds)],
+            [sys.executable, "-P", str(_WORKER), kind, str(rounds), str(seconds), "loops" if loops else ""],
             cwd=root,
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
