@@ -93,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in rows:
         if row.split("/")[0] not in names:
             parser.error(f"--rows: {row!r} is in none of {', '.join(names)}")
+    print(f"{given.old} (old) and {given.new} (new), {given.repetitions} rounds\n")
+    print("| row | old | new | old / new (95%) | |\n|---|---|---|---|---|")
     found: dict[str, Compared] = {}
     missing: list[str] = []
     with ExitStack() as stack:
@@ -105,18 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             old, new = (_wanted(times, rows) for times in in_turns(workers, name, given.repetitions))
             both = [key for key in old if len(old[key]) == len(new.get(key, [])) == given.repetitions]
             missing += [key for key in old | new if key not in both] or ([] if both else [name])
-            found |= {key: Compared.of(old[key], new[key]) for key in both}
-    print(f"{given.old} (old) and {given.new} (new), {given.repetitions} rounds\n")
-    print("\n".join(table(found)))
+            here = {key: Compared.of(old[key], new[key]) for key in both}
+            for line in lines(here):
+                print(line, flush=True)
+            found |= here
     for key in missing:
         print(f"{key}: not measured at both commits")
     return 1 if missing or any(one.verdict == "slower" for one in found.values()) else 0
 
 
-def table(found: dict[str, Compared]) -> Iterator[str]:
-    """Lines in Markdown."""
-    yield "| row | old | new | old / new (95%) | |"
-    yield "|---|---|---|---|---|"
+def lines(found: dict[str, Compared]) -> Iterator[str]:
+    """Of the table, in Markdown."""
     for key, one in found.items():
         interval = f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})"
         yield f"| {key} | {duration(one.old)} | {duration(one.new)} | {interval} | {one.verdict} |"

@@ -34,7 +34,8 @@ def main(kind: str, rounds: int, seconds: float, loops: bool) -> None:
         for _ in range(rounds):
             if waits:
                 answer({"turn": True})
-                sys.stdin.readline()
+                if not sys.stdin.readline():
+                    raise SystemExit("nobody listens any more")
             for work, times in zip(works, found, strict=True):
                 again = loops or not times or not isinstance(work, Repeated)
                 times.append(work.turn() if again else times[0])
