@@ -2,13 +2,14 @@
 
 import json
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import clients, cpu, floors, gpu, memory, plot, worlds
+from benchmarks import clients, compare, cpu, floors, gpu, memory, plot, worlds
 from benchmarks.__main__ import main
 from benchmarks.loops import CarefulLoop, ResearchLoop, VmapLoop
 from benchmarks.machine import Machine, measure_machine
@@ -307,3 +308,89 @@ def test_a_group_that_fails_leaves_the_others(report, monkeypatch, tmp_path, cap
     assert main(["cpu", "--only", "one,sparse", "--json", str(file)]) == 1
     assert [row.key for row in Report.read(file).rows] == ["one/dgd", "clients/1"]
     assert "no room" in capsys.readouterr().out
+
+
+# --- two commits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factors", "verdict"),
+    [
+        ([1.0] * 15, ""),
+        ([1.02] * 15, ""),
+        ([1.05] * 15, "slower"),
+        ([1.05] * 11 + [0.5] * 4, ""),  # the interval reaches the fourth smallest and largest of fifteen
+        ([1.05] * 12 + [0.5] * 3, "slower"),
+        ([1.05] * 14 + [50.0], "slower"),
+        ([1.04, 1.02] * 7 + [1.04], ""),
+        ([0.9] * 15, "faster"),
+    ],
+)
+def test_a_commit_is_slower_where_the_whole_interval_is_beyond_three_percent(factors, verdict):
+    old = [1.0 + n for n in range(len(factors))]  # the machine becomes slower and slower, for both alike
+    found = compare.Compared.of(old, [a * factor for a, factor in zip(old, factors, strict=True)])
+    assert found.verdict == verdict
+    assert found.low <= found.ratio <= found.high
+
+
+@pytest.mark.parametrize(("count", "outside"), [(6, 0), (8, 0), (9, 1), (15, 3), (20, 5)])
+def test_intervals_of_medians_are_those_of_the_binomial_distribution(count, outside):
+    assert compare._outside(count) == outside
+
+
+def test_fewer_rounds_than_an_interval_takes_are_refused(capsys):
+    with pytest.raises(ValueError, match="at least 6"):
+        compare.Compared.of([1.0] * 5, [1.0] * 5)
+    with pytest.raises(SystemExit):
+        main(["compare", "HEAD", "--repetitions", "5"])
+    assert "at least 6" in capsys.readouterr().err
+
+
+class _Told:
+    """A worker that has its turns in a list that it shares with the other."""
+
+    def __init__(self, name, turns, heard):
+        self.name, self.turns, self.heard = name, turns, heard
+
+    def tell(self, what, *_):
+        self.heard.append(self.name + what)
+        self.turns -= what == "go"
+        if what == "again" or self.turns == 0:
+            return {"rows": {"once": [float(len(self.heard))]} | ({} if what == "again" else {"often": [1.0, 2.0]})}
+        return {"turn": True}
+
+
+def test_commits_take_turns_and_what_is_measured_once_is_repeated():
+    heard = []
+    old, new = compare.in_turns([_Told("a", 2, heard), _Told("b", 2, heard)], "group", 2)
+    assert heard == ["agroup", "bgroup", "ago", "bgo", "bgo", "ago", "bagain", "aagain"]
+    assert len(old["once"]) == len(new["once"]) == len(old["often"]) == 2
+
+
+def test_a_slower_row_ends_with_one(monkeypatch, capsys):
+    class Fake:
+        def __init__(self, root, *_):
+            self.root = root
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    @contextmanager
+    def there(commit):
+        yield commit
+
+    seconds = {"x": 1.0, "y": 1.5}
+    monkeypatch.setattr(compare, "checked_out", there)
+    monkeypatch.setattr(compare, "Worker", Fake)
+    rows = lambda both, name, n: [{f"{name}/dgd": [seconds[one.root]] * n} for one in both]  # noqa: E731
+    monkeypatch.setattr(compare, "in_turns", rows)
+    where = ["--kind", "cpu", "--rows", "one"]
+    assert main(["compare", "x", "y", *where]) == 1
+    assert "| slower |" in capsys.readouterr().out
+    assert main(["compare", "y", "x", *where]) == 0
+    assert "| faster |" in capsys.readouterr().out
+    assert main(["compare", "x", "x", *where]) == 0
+    assert main(["compare", "x", "x", "--kind", "cpu", "--rows", "one/other"]) == 1, "nothing was measured"

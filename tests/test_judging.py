@@ -109,6 +109,32 @@ def test_a_linear_model_is_evaluated_to_the_same_bits_in_any_company(features, c
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("outputs", [1, 3, 10])
+def test_a_narrow_product_is_taken_only_where_it_has_the_bits_of_the_widest_padding(outputs, dtype):
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(304, 21, dtype=dtype, generator=random)
+    weights = torch.randn(48 * 5, 21, dtype=dtype, generator=random)
+    whole = x @ weights.T
+    for columns in (outputs * models for models in range(1, 15)):
+        multiple = problems._columns(dtype, 304, columns, 21, torch.get_num_threads())
+        width = -(-columns // multiple) * multiple
+        padded = torch.nn.functional.pad(weights[:columns], (0, 0, 0, width - columns))
+        assert torch.equal((x @ padded.T)[:, :columns], whole[:, :columns])
+
+
+def test_products_whose_bits_depend_on_their_width_are_padded(monkeypatch):
+    problems._columns.cache_clear()
+    same = torch.equal
+    monkeypatch.setattr(torch, "equal", lambda a, b: same(a, b) and a.shape[1] % 16 == 0)
+    assert problems._columns(torch.float32, 32, 30, 7, 1) in (16, 48)
+    monkeypatch.setattr(torch, "equal", lambda a, b: False)
+    assert problems._columns(torch.float32, 32, 31, 7, 1) == 48
+    monkeypatch.setattr(torch, "equal", lambda a, b: True)
+    assert problems._columns(torch.float32, 32, 32, 7, 1) == 1
+    problems._columns.cache_clear()
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100])
 def test_ordered_sums_are_sums(count):
     values = torch.arange(3.0 * count * 2, dtype=torch.float64).view(3, count, 2)

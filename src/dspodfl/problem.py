@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -32,8 +33,13 @@ _NUMBERS_AT_ONCE = 500_000
 _CLIENTS_AT_ONCE = 64
 """Networks whose gradients are computed at a time by vmap, so that what it keeps in between stays small."""
 _LANE = 4  # numbers in the 16 bytes that a GPU thread reads at a time
-_ROWS, _COLUMNS = 16, 48
-"""Products of linear models on the CPU have multiples of these: BLAS then computes every column by one kernel."""
+_ROWS, _COLUMNS = 16, (1, 16, 48)
+"""Products of linear models on the CPU have multiples of these, so that BLAS computes every column by one kernel.
+
+With the last of the columns it does; the first that is found to give the same bits is taken (see `_columns`).
+"""
+_TRIED_COLUMNS = 1024
+"""Products of more columns are padded untried: the padding is little of them."""
 _BATCHES_AHEAD = 2
 """Evaluation batches that may be queued on a GPU while the host goes on."""
 
@@ -313,17 +319,23 @@ class Problem:
         queue = _Queue(self.device if check else None)
         with torch.no_grad():
             for m in range(0, len(packed), models):
+                some = self._judgeable(packed[m : m + models], samples)
+                count = min(models, len(packed) - m)
+                losses: Tensor | None = None  # of the samples at each place of a batch, added over the batches
+                along = 0
                 for s in range(0, len(x), samples):
                     if check:
                         check()
-                    scores, along = self._scores(packed[m : m + models], x[s : s + samples])
+                    scores, along = self._scores(some, count, x[s : s + samples])
                     here = target[s : s + samples].unsqueeze(1 - along).expand(scores.shape[:2])
-                    each = LOSSES[self.model.loss](scores, here).double()
-                    loss[m : m + models] += ordered_sum(each, along)
+                    each = LOSSES[self.model.loss](scores, here)
+                    losses = each.double() if losses is None else _added(losses, each, along)
                     if classes is not None:
                         guess = scores[..., :classes].argmax(dim=-1)
                         right[m : m + models] += (guess == here).sum(dim=along)
                     queue.put()
+                if losses is not None:
+                    loss[m : m + models] = ordered_sum(losses, along)
         return Evaluation(None if classes is None else right / len(x), loss / len(x))
 
     def batches_of(self, models: int, dataset: int) -> int:
@@ -348,20 +360,31 @@ class Problem:
         samples = min(count, 256)
         return samples, max(1, 8 * _NUMBERS_AT_ONCE // (samples * self.x[0].numel()))
 
-    def _scores(self, packed: Tensor, x: Tensor) -> tuple[Tensor, int]:
-        """Scores as they lie in memory, and which of the first two axes is that of the samples.
+    def _judgeable(self, packed: Tensor, samples: int) -> Tensor:
+        """Packed models as `_scores` takes them: of linear ones all rows of weights, padded on the CPU."""
+        if not self.model.is_linear:
+            return packed
+        weights = packed.reshape(-1, self.stride)
+        if self.device.type != "cpu":
+            return weights
+        rows = -(-samples // _ROWS) * _ROWS
+        return _padded(weights, _columns(weights.dtype, rows, len(weights), self.stride, torch.get_num_threads()))
 
-        Shapes: packed (models, width), x (samples, ...) -> (models, samples, outputs) or (samples, models, outputs).
+    def _scores(self, some: Tensor, count: int, x: Tensor) -> tuple[Tensor, int]:
+        """Scores of ``count`` models, and which of the first two axes is that of the samples.
+
+        Shapes: some: what `_judgeable` gives, x (samples, ...)
+        -> (models, samples, outputs) or (samples, models, outputs).
         """
         if self.stacked is not None:
-            return self.stacked.scores(packed, x), 1
+            return self.stacked.scores(some, x), 1
         if self.model.is_linear:
-            weights = packed.reshape(-1, self.stride)
-            flat = _product(x, weights) if self.device.type == "cpu" else x @ weights.T  # one for all models
-            return flat.view(len(x), len(packed), -1), 0
+            rows = x if self.device.type != "cpu" else _padded(x, _ROWS)
+            flat = rows @ some.T  # one product for all models
+            return flat[: len(x), : count * self.model.outputs].view(len(x), count, -1), 0
         if self._one_by_one:
-            return torch.stack([self._judged.scores(one, x) for one in packed]), 1
-        return vmap(self._judged.scores, in_dims=(0, None))(packed, x), 1
+            return torch.stack([self._judged.scores(one, x) for one in some]), 1
+        return vmap(self._judged.scores, in_dims=(0, None))(some, x), 1
 
 
 def evaluated_samples(count: int, samples: int) -> np.ndarray | None:
@@ -399,22 +422,33 @@ def ordered_sum(values: Tensor, dim: int) -> Tensor:
     return values.squeeze(dim)
 
 
-def _product(x: Tensor, weights: Tensor) -> Tensor:
-    """x·weightsᵀ; a column has the same bits whatever the others are. Shapes: (S, n), (N, n) -> (S, N).
+def _added(totals: Tensor, values: Tensor, dim: int) -> Tensor:
+    """Totals plus values that may be fewer along an axis; in place."""
+    totals.narrow(dim, 0, values.shape[dim]).add_(values)
+    return totals
 
-    BLAS computes matrices of other shapes, and columns at an edge, by other kernels: both axes are padded, so that
-    there are no edges.
+
+@cache
+def _columns(dtype: torch.dtype, rows: int, columns: int, features: int, threads: int) -> int:
+    """Weights are padded to a multiple of this, so that a score has the same bits whatever the others are.
+
+    BLAS computes products of few columns, and columns at an edge, by other kernels, whose sums may have another order.
+    Whether they do depends on the library, the processor and the shapes: it is tried here, on random numbers, against
+    the product that has no edges. ``threads`` is what BLAS chooses by as well.
     """
-    count, columns = len(x), len(weights)
-    x = _padded(x, _ROWS)
-    main = columns - columns % _COLUMNS
-    if main == columns:
-        return (x @ weights.T)[:count]
-    out = x.new_empty((len(x), columns))
-    if main:
-        torch.mm(x, weights[:main].T, out=out[:, :main])
-    out[:, main:] = (x @ _padded(weights[main:], _COLUMNS).T)[:, : columns - main]
-    return out[:count]
+    del threads
+    *fine, whole = _COLUMNS
+    if columns > _TRIED_COLUMNS:
+        return whole
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand((rows, features), dtype=dtype, generator=random)
+    weights = torch.rand((-(-columns // whole) * whole, features), dtype=dtype, generator=random)
+    exact = {count: x[:count] @ weights.T for count in {_ROWS, rows // 2 // _ROWS * _ROWS, rows}}
+    for multiple in fine:
+        width = -(-columns // multiple) * multiple
+        if all(torch.equal(x[:count] @ weights[:width].T, found[:, :width]) for count, found in exact.items()):
+            return multiple
+    return whole
 
 
 def _padded(rows: Tensor, multiple: int) -> Tensor:
