@@ -106,6 +106,12 @@ def talked(team):
     room = [torch.empty((1 + team.rank, 3)) if other != team.rank else None for other in range(team.ranks)]
     before = team.sent
     team.start(rows, room)()
+    bell, other = team.bell(), team.bell()
+    silent = bell.rung()
+    team.barrier()
+    if team.rank == 1:
+        bell.ring()
+    team.barrier()
     nothing = [None] * team.ranks
     team.start(nothing, nothing)()
     return team.gather(
@@ -118,6 +124,7 @@ def talked(team):
                 for part in team.collect(torch.full((team.rank + 1,), team.rank), range(1, team.ranks + 1))
             ],
             "share": team.share(team.rank),
+            "bells": (silent, bell.rung(), other.rung()),
             "any": (team.any(team.rank == 1), team.any(False)),
         }
     )

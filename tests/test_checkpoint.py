@@ -264,8 +264,8 @@ def test_where_all_are_damaged_nothing_is_touched(what, folder):
 
 def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(folder):
     path = Store(folder).sealed()[0] / MANIFEST
-    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
-    with pytest.raises(DataError, match=r"written by a later version of dspodfl \(format 3, here 2\)"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 4'))
+    with pytest.raises(DataError, match=r"written by a later version of dspodfl \(format 4, here 3\)"):
         run(resume=folder)
 
 

@@ -239,6 +239,7 @@ def the_transport_does_what_it_says(found):
         assert said["total"] == [ranks, sum(range(ranks))]
         assert said["collect"] == [[other] * (other + 1) for other in range(ranks)]
         assert (said["share"], said["any"]) == (0, (True, False))
+        assert said["bells"] == (False, True, False)
 
 
 def a_rule_that_mixes_twice_is_the_rule_on_one(found):

@@ -39,7 +39,8 @@ def looked_at(iteration, wave, plan, models=None):
     accuracies = [torch.full((2,), 0.1 * iteration) for _ in wave]
     own = models or (lambda r: torch.tensor([[r, iteration]]))
     about = {"iteration": iteration, "over": iteration == LAST, "plan": plan, "models": own}
-    return SimpleNamespace(rows=rows, accuracies=accuracies, runs=wave, wave=wave, **about)
+    places = dict.fromkeys(wave, about.get("iteration", 0))
+    return SimpleNamespace(rows=rows, accuracies=accuracies, runs=wave, wave=wave, places=places, waiting=(), **about)
 
 
 def planned(*waves):
