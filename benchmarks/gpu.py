@@ -33,7 +33,8 @@ from dspodfl.graph import Graph, generate
 from dspodfl.models import Model
 from dspodfl.models import build as build_model
 from dspodfl.schedule import SCHEDULES
-from dspodfl.study import Study, measure, products
+from dspodfl.engine.device import products
+from dspodfl.study import Study, measure
 
 _GIB = 2**30
 _BLOCK = 400

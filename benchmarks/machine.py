@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dspodfl.study import products
+from dspodfl.engine.device import products
 
 _REPEATS = 10
 _ROOM = {"cpu": 2**30, "cuda": 2**32}

@@ -17,7 +17,7 @@ from benchmarks.machine import Machine
 from dspodfl.engine import Run, Stack
 from dspodfl.models import Model
 from dspodfl.problem import Problem
-from dspodfl.study import products
+from dspodfl.engine.device import products
 
 BATCH = 16
 

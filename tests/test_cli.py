@@ -22,7 +22,7 @@ from tests.edge import TINY_TOML, CommandLine
 from dspodfl import Config, DataError, InputError, Result, replay, run
 from dspodfl.config import load, template
 from dspodfl.interrupt import Interrupted
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.models import MODELS
 from dspodfl.results import FILES
 from dspodfl.schedule import SCHEDULES

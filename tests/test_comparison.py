@@ -10,7 +10,7 @@ from scipy import stats
 from dspodfl.comparison import compare, sentence, table
 from dspodfl.costs import Cost
 from dspodfl.display import print_table
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.standings import ACCURACY, ERROR, choose_targets
 
 BUDGET = {"train": {"until": {"delay": 100.0}}}

@@ -13,10 +13,11 @@ from tests.worlds import ALGORITHMS, classified, cuts, erdos_renyi, graphs, make
 
 from dspodfl.delay import CHUNK, COLUMNS, Delays, Meter
 from dspodfl.engine import Stack
+from dspodfl.events import Events
 from dspodfl.graph import Graph, Part, generate
 from dspodfl.learning_rate import Diminishing
 from dspodfl.rates import Given, Rates, Uniform
-from dspodfl.schedule import Events, named
+from dspodfl.schedule import named
 from dspodfl.topology import Flicker, Markov, Static, Switching, Waypoint
 
 DATA = classified()

@@ -9,7 +9,7 @@ import pytest
 from dspodfl import Config, rng
 from dspodfl.config import template
 from dspodfl.data import coerce, partitions
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.rng import Stream
 
 ROOT = Path(__file__).parents[1]

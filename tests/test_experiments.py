@@ -12,7 +12,7 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 from dspodfl import ConfigError, InputError, sweep
 from dspodfl import experiment as experiments
 from dspodfl.experiment import named, names
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.outcome import Outcome, read
 from dspodfl.schedule import SCHEDULES
 from dspodfl.sweep import Sweep

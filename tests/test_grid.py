@@ -13,7 +13,7 @@ from dspodfl import ConfigError, InputError, run, study, sweep
 from dspodfl.config import Config
 from dspodfl.errors import DataError
 from dspodfl.grid import NUMBERS, Axis, Point, assign, cells
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.sweep import Sweep, claim
 
 

@@ -55,5 +55,5 @@ def test_a_minimum_that_newtons_method_does_not_find_is_left_unknown(monkeypatch
     def lost(*_):
         raise InputError("tolerance", 1e-10, "reachable")
 
-    monkeypatch.setattr(optimum.estimate, "logistic_minimum", lost)
+    monkeypatch.setattr(optimum, "logistic_minimum", lost)
     assert made(model=LOGISTIC)[1][0].data.optimum is None

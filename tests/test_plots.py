@@ -13,7 +13,7 @@ from tests.edge import tiny
 
 from dspodfl import median_run, plots, readings, run
 from dspodfl.costs import from_config
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture, style
 from dspodfl.plots.graphs import node_places
 from dspodfl.schedule import SCHEDULES

@@ -17,7 +17,7 @@ from tests.edge import CommandLine
 from dspodfl import formatting, readings
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.outcome import Outcome
 from dspodfl.report import compose, page
 from dspodfl.results import Result

@@ -8,9 +8,9 @@ from tests.edge import tiny
 
 from dspodfl.config.build import build
 from dspodfl.journal import Journal
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS, INTEGERS
 from dspodfl.results import ordered, progress, typed
-from dspodfl.rows import INTEGERS, Rows, warning
+from dspodfl.rows import Rows, warning
 
 
 def row(k, algorithm="dgd", seed=0, **values):

@@ -14,7 +14,7 @@ import dspodfl
 from dspodfl import Config, DataError, Dataset, Events, Federation, Graph, InputError, Result, Simulation, run
 from dspodfl.config.build import build
 from dspodfl.data import synthetic
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.schedule import dgd
 
 

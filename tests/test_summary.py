@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dspodfl.costs import Cost
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.summary import DELAYS, summarize
 
 

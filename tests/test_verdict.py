@@ -9,7 +9,7 @@ from dspodfl.costs import Cost
 from dspodfl.evidence import Evidence
 from dspodfl.experiment import Check, Experiment, Printed, Read
 from dspodfl.grid_table import at_cost, caption, cell, outcome_table
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.outcome import Outcome, read
 from dspodfl.verdict import Verdict, beside, judge, overall
 

@@ -15,9 +15,10 @@ from dspodfl.errors import ConfigError, DataError, InputError
 if TYPE_CHECKING:
     from dspodfl.config import Config
     from dspodfl.data import Dataset, Federation
+    from dspodfl.events import Events
     from dspodfl.graph import Graph, Part
     from dspodfl.results import Result, replay
-    from dspodfl.schedule import Events, Schedule
+    from dspodfl.schedule import Schedule
     from dspodfl.simulation import Simulation, Update, run
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
 _HOME = {
     "Config": "config",
     "Dataset": "data",
-    "Events": "schedule",
+    "Events": "events",
     "Federation": "data",
     "Graph": "graph",
     "Part": "graph",

@@ -64,6 +64,7 @@ def sweep(
     from dspodfl.config import load
     from dspodfl.experiment import Experiment, Read
     from dspodfl.grid import Axis, cells
+    from dspodfl.metrics import COLUMNS
 
     if at_delay is not None and not 0 < at_delay < float("inf"):
         raise InputError("--at-delay", at_delay, "a finite number above 0")
@@ -73,7 +74,7 @@ def sweep(
     if at_delay is not None:
         base.setdefault("eval", {})["at_delay"] = [at_delay]
     axes = [Axis.parse(text) for text in over]
-    grid = cells(base, axes)
+    grid = cells(base, axes, COLUMNS)
     experiment = Experiment(
         name=config.stem,
         title=f"{config.stem} over {', '.join(axis.name for axis in axes)}",
@@ -111,8 +112,8 @@ def reproduce(
 ) -> None:
     """Run figures and tables of the paper, and check its claims; resume what was interrupted."""
     from dspodfl import experiment as experiments
+    from dspodfl.engine.device import choose_device
     from dspodfl.folder import claim as usable
-    from dspodfl.study import choose_device
 
     if list_them or not names:
         for name in experiments.names():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspodfl.schedule import Events
+from dspodfl.events import Events
 
 CHUNK = 64
 """Entities are summed one after the other in rows of so many, then the rows' sums likewise."""

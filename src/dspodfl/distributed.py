@@ -26,9 +26,9 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from dspodfl.engine import Alone, Team
+from dspodfl.engine.device import choose_device
 from dspodfl.engine.team import Bell, Wait
 from dspodfl.errors import InputError, LostRankError
-from dspodfl.study import choose_device
 from dspodfl.supervisor import KEY, MEETING, follow_launcher, home_of, run_ranks
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dspodfl import bounded
 from dspodfl.errors import ConfigError, DataError, InputError, nearest
 from dspodfl.grid import Axis, Cell, Point, Value, assign, cells
+from dspodfl.metrics import COLUMNS
 
 KINDS = {
     "curves": "accuracy against delay",
@@ -158,7 +159,7 @@ class Experiment(_Table):
             also = raw.get("eval", {}).get("at_delay", [])
             assign(raw, "eval.at_delay", sorted({float(value) for value in (*also, self.read.at_delay)}))
         try:
-            return cells(raw, [over.axis(quick) for over in self.over])
+            return cells(raw, [over.axis(quick) for over in self.over], COLUMNS)
         except ConfigError as error:
             raise ConfigError([f"{self.name}: {line}" for line in error.problems]) from None
 

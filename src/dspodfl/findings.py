@@ -12,12 +12,12 @@ from torch import Tensor
 
 from dspodfl.checkpoint import Checkpoint
 from dspodfl.errors import InputError
-from dspodfl.judging import Row
+from dspodfl.events import Events
+from dspodfl.metrics import Row
 from dspodfl.recorder import Recorder
 from dspodfl.results import Key, typed
 from dspodfl.rows import Rows
 from dspodfl.scale import Division
-from dspodfl.schedule import Events
 from dspodfl.study import Measurement, Start, Study
 
 

@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 from dspodfl.bounded import parse_toml
 from dspodfl.config import FREE, Config
 from dspodfl.errors import ConfigError
-from dspodfl.judging import COLUMNS
 
 NUMBERS = 1
 """The version of what is computed. It moves whenever the same configuration gives other numbers, or a default changes:
@@ -130,13 +129,22 @@ def _named(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def cells(base: Mapping[str, Any], axes: Sequence[Axis]) -> list[Cell]:
-    """All combinations of the points of the axes, the last axis fastest."""
+def cells(base: Mapping[str, Any], axes: Sequence[Axis], reserved: Collection[str] = ()) -> list[Cell]:
+    """Return all combinations of the points of the axes, the last axis fastest.
+
+    Args:
+        base: The configuration that is varied, as nested tables.
+        axes: What is varied.
+        reserved: Names that no axis may have: the columns of the tables that the cells' names are added to.
+
+    Raises:
+        ConfigError: An axis is given twice, has a reserved name, or one of the configurations is not valid.
+    """
     names = [axis.name for axis in axes]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ConfigError([f"--over {twice[0]}: must be varied once"])
-    taken = [name for name in names if name in COLUMNS]
+    taken = [name for name in names if name in reserved]
     if taken:
         advice = "; seeds = N gives N of them" if taken[0] == "seed" else ""
         raise ConfigError([f"--over {taken[0]}: must be another key: the tables have a column of that name{advice}"])

@@ -11,36 +11,11 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine import Snapshot, Split, Stack
+from dspodfl.metrics import COLUMNS, Row
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
 
 _NUMBERS_AT_ONCE = 2**25
 """Parameters evaluated at a time (256 MB in float64)."""
-
-Row = dict[str, object]
-"""One row of metrics.parquet: one algorithm, seed and evaluated iteration."""
-
-COLUMNS = (
-    "algorithm",
-    "seed",
-    "iteration",
-    "accuracy",
-    "accuracy_std",
-    "accuracy_min",
-    "accuracy_average_model",
-    "loss",
-    "consensus_error",
-    "optimality_error",
-    "delay_processing",
-    "delay_transmission",
-    "delay_total",
-    "delay_processing_normalized",
-    "delay_transmission_normalized",
-    "delay_total_normalized",
-    "sgd_steps",
-    "link_uses",
-    "bytes",
-    "diverged",
-)
 
 
 class EvaluationStoppedError(Exception):

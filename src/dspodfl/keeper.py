@@ -19,7 +19,7 @@ from dspodfl.errors import DataError, InputError
 from dspodfl.files import entry_of, sync, write
 from dspodfl.folder import CLAIMED, MANIFEST, NEW, UNFINISHED, Folder, ForeignFileError, Manifest, claim, looks_ours
 from dspodfl.journal import JOURNAL, Found, Journal
-from dspodfl.judging import COLUMNS, Row
+from dspodfl.metrics import COLUMNS, Row
 from dspodfl.results import ALWAYS, Result, has_journal, model_file, read_parquet
 from dspodfl.rows import Rows
 

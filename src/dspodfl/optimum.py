@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
 
 from dspodfl.data import Federation
 from dspodfl.errors import InputError
 from dspodfl.models import Model
 from dspodfl.models.gradients import has_bias
-from dspodfl.theory import estimate
-from dspodfl.theory.constants import Floats
 
+Floats = NDArray[np.float64]
+Shard = tuple[np.ndarray, np.ndarray]
+"""One client's samples: x (samples, features) and y (samples,), targets or labels."""
 LARGEST, CLIENTS = 2**22, 1000
 """Samples × features × classes, and clients, up to which a study looks for the θ* of logistic regression by itself."""
 
 
-def shards(model: Model, data: Federation) -> list[estimate.Shard]:
+def shards(model: Model, data: Federation) -> list[Shard]:
     """Each client's samples as a linear model sees them: flat, in float64, with a 1 where there is a bias."""
     dataset, out = data.dataset, []
     for rows in data.shards:
@@ -56,6 +61,70 @@ def minimizer(model: Model, data: Federation) -> Floats | None:
     if numbers > LARGEST or data.clients > CLIENTS:
         return None
     try:
-        return from_rows(model, estimate.logistic_minimum(shards(model, data), model.outputs, model.l2)[0])
+        return from_rows(model, logistic_minimum(shards(model, data), model.outputs, model.l2)[0])
     except InputError:  # it could not be found to this precision: a study goes on without
         return None
+
+
+# --- regularized logistic regression ---------------------------------------------------------------------------------
+
+
+def logistic_loss(shard: Shard, theta: Floats, classes: int, l2: float) -> float:
+    """F_i(θ). Shapes: theta (classes · features,)."""
+    x, y = shard
+    scores = x @ theta.reshape(classes, -1).T
+    top = scores.max(axis=1)
+    log = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+    return float((log - scores[np.arange(len(y)), y]).mean() + l2 / 2 * theta @ theta)
+
+
+def logistic_gradient(shard: Shard, theta: Floats, classes: int, l2: float) -> Floats:
+    """∇F_i(θ) = mean (p − e_y) ⊗ x + l2 θ. Shapes: theta (classes · features,) -> the same."""
+    x, y = shard
+    p = _softmax(x, theta, classes)
+    p[np.arange(len(y)), y] -= 1
+    return np.asarray((p.T @ x / len(x)).ravel() + l2 * theta)
+
+
+def _softmax(x: Floats, theta: Floats, classes: int) -> Floats:
+    scores = x @ theta.reshape(classes, -1).T
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+def logistic_minimum(
+    shards: Sequence[Shard], classes: int, l2: float, tolerance: float = 1e-10
+) -> tuple[Floats, float]:
+    """θ̂ and ‖∇F(θ̂)‖ ≤ tolerance: Newton steps by conjugate gradients, halved until F falls enough."""
+    theta = np.zeros(classes * shards[0][0].shape[1])
+
+    def loss(at: Floats) -> float:
+        return float(np.mean([logistic_loss(shard, at, classes, l2) for shard in shards]))
+
+    for _ in range(200):
+        gradient = np.mean([logistic_gradient(shard, theta, classes, l2) for shard in shards], axis=0)
+        size = float(np.linalg.norm(gradient))
+        if size <= tolerance:
+            return theta, size
+        chances = [_softmax(x, theta, classes) for x, _ in shards]
+
+        def curve(u: Floats, chances: Sequence[Floats] = chances) -> Floats:
+            out = l2 * u
+            for (x, _), p in zip(shards, chances, strict=True):
+                score = p * (x @ u.reshape(classes, -1).T)
+                score -= p * score.sum(axis=1, keepdims=True)
+                out = out + (score.T @ x / len(x)).ravel() / len(shards)
+            return np.asarray(out)
+
+        hessian = LinearOperator((theta.size, theta.size), matvec=curve, dtype=float)
+        step, _ = cg(hessian, -gradient, rtol=min(0.1, size), maxiter=10 * theta.size)
+        before, slope, share = loss(theta), float(gradient @ step), 1.0
+        # near the minimum F no longer resolves the gain: a step that small is taken whole
+        while (
+            share > 1e-6
+            and -slope > 1e-12 * max(1.0, before)
+            and loss(theta + share * step) > before + 1e-4 * share * slope
+        ):
+            share /= 2
+        theta = theta + share * step
+    raise InputError("tolerance", tolerance, f"reachable: after 200 Newton steps the gradient's norm is {size:.3g}")

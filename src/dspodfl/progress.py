@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import Token
 from typing import Any, Literal, TextIO, cast
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dspodfl import terminal
+from dspodfl.data.sources import downloading
 from dspodfl.timing import roughly
 
 Mode = Literal["bar", "notebook", "lines", "off"]
@@ -39,8 +40,6 @@ _MOMENT = 1.0
 """Seconds after which a stage of a run, such as an evaluation, is shown."""
 _REFRESH, _LINES, _STAGES, _WINDOW = 0.1, 0.3, 5.0, 20.0
 """Seconds between two updates of a bar, two log lines, two lines of one stage; seconds that a rate is taken over."""
-
-_CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 def for_command(quiet: bool) -> Progress:
@@ -61,11 +60,6 @@ def for_python(wanted: bool | None = None) -> Progress:
     return Progress("bar" if _terminal(sys.stderr) else "lines" if wanted else "off")
 
 
-def current() -> Progress | None:
-    """The progress that is being shown, if any."""
-    return _CURRENT.get()
-
-
 class Progress:
     """Shows how far something is; enter it while it runs.
 
@@ -81,7 +75,7 @@ class Progress:
         self.mode, self._stream, self._clock = mode, stream or here, clock
         self._live: Live | None = None
         self._handle: Any = None
-        self._token: Token[Progress | None] | None = None
+        self._token: Token[OnProgress | None] | None = None
         self._total = self._done = self._begun_at = 0.0
         self._iterations: int | None = None
         self._iteration = 0
@@ -96,7 +90,7 @@ class Progress:
         """How many seconds all of it takes; by default as the share that is done says."""
 
     def __enter__(self) -> Progress:
-        self._token = _CURRENT.set(self)
+        self._token = downloading.set(self.stage)
         if self.mode == "bar" and self._live is None:
             console = Console(file=self._stream, highlight=False)
             self._live = Live(
@@ -112,7 +106,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
-            _CURRENT.reset(self._token)
+            downloading.reset(self._token)
             self._token = None
         if self._live is not None:
             self._live.stop()

@@ -6,7 +6,7 @@ else is in a study. Schedules decide what fires from these rates; delays always 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,6 @@ from scipy import special
 from dspodfl import rng
 from dspodfl.errors import InputError
 from dspodfl.graph import Graph
-from dspodfl.learning_rate import LearningRate
 from dspodfl.rng import Stream
 
 FLOOR = 1e-6
@@ -119,7 +118,7 @@ class Rates:
     link_law: Law | Given
     refresh: int = 0
     floor: float = FLOOR
-    growth: LearningRate | None = None
+    growth: Callable[[np.ndarray], np.ndarray] | None = None
     two_sided: bool = False
     _epoch0: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from dspodfl import bounded, journal
 from dspodfl.costs import from_config
 from dspodfl.errors import DataError, InputError
+from dspodfl.events import Events
 from dspodfl.files import safetensors_about
 from dspodfl.folder import (
     COMPLETE,
@@ -36,9 +37,9 @@ from dspodfl.folder import (
     claim,
 )
 from dspodfl.journal import JOURNAL
-from dspodfl.judging import COLUMNS, Row
-from dspodfl.rows import INTEGERS, Rows
-from dspodfl.schedule import Events, Replay
+from dspodfl.metrics import COLUMNS, INTEGERS, Row
+from dspodfl.rows import Rows
+from dspodfl.schedule import Replay
 from dspodfl.shapes import check_summary
 from dspodfl.summary import summarize
 

@@ -16,8 +16,8 @@ from dspodfl.errors import DataError, InputError
 from dspodfl.files import ASIDE
 from dspodfl.folder import COMPLETE, INTERRUPTED, DamagedError, Folder, Manifest
 from dspodfl.journal import JOURNAL
-from dspodfl.judging import COLUMNS
 from dspodfl.keeper import CONFIG
+from dspodfl.metrics import COLUMNS
 from dspodfl.results import has_journal, read_summary
 from dspodfl.rows import Rows
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from dspodfl.judging import COLUMNS, Row
+from dspodfl.metrics import COLUMNS, INTEGERS, Row
 
-INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
 MANY = 1_000_000
 """Above this number of expected rows a run is warned of."""
 _CODES = {"algorithm": "i", **dict.fromkeys(INTEGERS, "q"), "diverged": "b"}

@@ -23,20 +23,10 @@ import numpy as np
 
 from dspodfl import rng
 from dspodfl.errors import InputError, nearest
+from dspodfl.events import Events
 from dspodfl.graph import Part
 from dspodfl.rates import Rates
 from dspodfl.rng import Stream
-
-
-@dataclass(frozen=True, eq=False)
-class Events:
-    """What happens: v_i(k), shape (iterations, clients), and v̂_ij(k), shape (iterations, links); both bool.
-
-    A link fires once for both of its ends: v̂ is symmetric by construction.
-    """
-
-    v: np.ndarray
-    v_hat: np.ndarray
 
 
 class Schedule(Protocol):

@@ -22,13 +22,14 @@ from dspodfl.config.shorthand import algorithm
 from dspodfl.data import Dataset, Federation, parts
 from dspodfl.data.coerce import as_data
 from dspodfl.engine import Alone, Team
+from dspodfl.engine.device import choose_device, choose_precision
 from dspodfl.errors import InputError
 from dspodfl.findings import Findings
 from dspodfl.forecast import ADVICE, Work, expected_seconds
 from dspodfl.graph import Graph, as_graph
 from dspodfl.interrupt import Interrupt
-from dspodfl.judging import Row
 from dspodfl.keeper import Keeper, claim_run
+from dspodfl.metrics import Row
 from dspodfl.plan import Plan, free_memory
 from dspodfl.progress import Progress, for_python
 from dspodfl.provenance import provenance
@@ -37,7 +38,7 @@ from dspodfl.resume import Unfinished, compare_complete, complete, config_of
 from dspodfl.rows import warning
 from dspodfl.scale import Pace, agreed, divide, expected_rows
 from dspodfl.schedule import SCHEDULES, Schedule
-from dspodfl.study import Measurement, Watch, choose_device, choose_precision, measure
+from dspodfl.study import Measurement, Watch, measure
 from dspodfl.summary import summarize
 from dspodfl.timing import Stopwatch
 

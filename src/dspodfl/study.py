@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,8 +12,10 @@ from torch import Tensor
 
 from dspodfl.budget import LONGEST, Budget, EndedBy, ended_by
 from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, shrunk, simulate
-from dspodfl.errors import InputError, OutOfMemoryError
-from dspodfl.judging import EvaluationStoppedError, Judge, Row
+from dspodfl.engine.device import choose_precision, products
+from dspodfl.errors import OutOfMemoryError
+from dspodfl.judging import EvaluationStoppedError, Judge
+from dspodfl.metrics import Row
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
@@ -67,48 +68,6 @@ class Study:
         """The common initial model of each run, which all of its clients start from. Shape: a run each, (p,)."""
         models = {seed: self.model.initial(seed) for seed in {run.seed for run in runs}}
         return [models[run.seed] for run in runs]
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto`` is CUDA where there is one; asking for CUDA without one is an error."""
-    if name not in ("auto", "cpu", "cuda") and not name.startswith("cuda:"):
-        raise InputError("device", name, "auto, cpu or cuda")
-    try:
-        found = torch.cuda.is_available()
-        if name == "auto":
-            return torch.device("cuda" if found else "cpu")
-        device = torch.device(name)
-        missing = device.type == "cuda" and (not found or (device.index or 0) >= torch.cuda.device_count())
-    except RuntimeError as error:
-        raise InputError("device", name, f"auto, cpu or cuda ({error})") from None
-    if missing:
-        raise InputError("device", name, "auto or cpu: no such CUDA device is available here")
-    return device
-
-
-def choose_precision(name: str, device: torch.device) -> tuple[str, torch.dtype, torch.dtype]:
-    """The precision in force, the dtype of parameters and the dtype in which gradients are computed."""
-    if name == "auto":
-        name = "tf32" if device.type == "cuda" else "fp32"
-    if name == "tf32" and device.type != "cuda":
-        raise InputError("train.precision", "tf32", f"auto, fp64, fp32 or bf16 on the device {device.type!r}")
-    if name == "fp64":
-        return name, torch.float64, torch.float64
-    return name, torch.float32, torch.bfloat16 if name == "bf16" else torch.float32
-
-
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """Let PyTorch's float32 products and convolutions use TF32 for a while, or keep them from it."""
-    before = torch.get_float32_matmul_precision()
-    convolutions = torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 @dataclass(frozen=True, eq=False)

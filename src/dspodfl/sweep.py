@@ -21,17 +21,18 @@ from dspodfl import bounded
 from dspodfl.budget import Budget
 from dspodfl.config.build import build
 from dspodfl.data import Dataset
+from dspodfl.engine.device import choose_device, choose_precision
 from dspodfl.errors import DataError, InputError
 from dspodfl.folder import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest, abandoned
 from dspodfl.folder import claim as claim_folder
 from dspodfl.forecast import ADVICE, expected_seconds
 from dspodfl.grid import Cell
-from dspodfl.judging import COLUMNS, Row
+from dspodfl.metrics import COLUMNS, Row
 from dspodfl.plan import Plan
 from dspodfl.progress import Progress
 from dspodfl.provenance import provenance
 from dspodfl.results import ordered, parquet, read_parquet
-from dspodfl.study import Study, Watch, choose_device, choose_precision, measure
+from dspodfl.study import Study, Watch, measure
 from dspodfl.timing import Stopwatch
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}

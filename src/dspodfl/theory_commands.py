@@ -144,10 +144,11 @@ def sweep(
     """How ρ̃, safe learning rates, rate and gap move over a grid of settings; nothing is trained."""
     from dspodfl.bounds.grid import over_cells
     from dspodfl.grid import Axis, cells
+    from dspodfl.metrics import COLUMNS
 
     base = _load(config, changes, algorithms, seeds)
     axes = [Axis.parse(text) for text in over]
-    grid = cells(base.model_dump(exclude_unset=True), axes)
+    grid = cells(base.model_dump(exclude_unset=True), axes, COLUMNS)
     _claim(out, overwrite)
     with for_command(quiet=as_json) as progress:
         table = over_cells(grid, epsilon, reach, points, progress.stage)

@@ -11,7 +11,7 @@ from dspodfl.errors import DataError
 from dspodfl.files import entry_of, is_folder, is_temporary
 from dspodfl.folder import CHECKPOINTS, COMPLETE, MANIFEST, Folder, Manifest
 from dspodfl.journal import JOURNAL
-from dspodfl.judging import COLUMNS
+from dspodfl.metrics import COLUMNS
 from dspodfl.outcome import RESULT, Outcome, is_outcome
 from dspodfl.results import Result, has_journal
 from dspodfl.rows import Rows

@@ -7,9 +7,9 @@ from tests.edge import tiny
 from dspodfl.bounds import sporadicity
 from dspodfl.config.build import Own, build
 from dspodfl.errors import InputError
+from dspodfl.events import Events
 from dspodfl.graph import Graph
 from dspodfl.mixing import matrix
-from dspodfl.schedule import Events
 from dspodfl.theory.spectral import rho_tilde
 
 HALF = {"law": "constant", "value": 0.5}

@@ -10,11 +10,12 @@ from tests.worlds import cuts, graphs, subsets
 
 from dspodfl import rng
 from dspodfl.errors import InputError
+from dspodfl.events import Events
 from dspodfl.graph import Graph, Part, generate
 from dspodfl.learning_rate import Diminishing
 from dspodfl.rates import Beta, Given, Rates, Uniform
 from dspodfl.rng import Stream
-from dspodfl.schedule import SCHEDULES, Cycles, Events, Replay, Sporadic, dfedavg, draw, named
+from dspodfl.schedule import SCHEDULES, Cycles, Replay, Sporadic, dfedavg, draw, named
 
 LENGTH = 60
 LONG = 20_000

@@ -13,11 +13,11 @@ from dspodfl.budget import Budget
 from dspodfl.delay import Meter
 from dspodfl.engine import Stack, shrunk
 from dspodfl.engine.reference import plain_loop
+from dspodfl.events import Events
 from dspodfl.graph import Part
 from dspodfl.horizon import cap, expected, last_iterations
 from dspodfl.rates import Given
 from dspodfl.rule import RULES
-from dspodfl.schedule import Events
 from dspodfl.topology import Flicker
 
 KINDS = {"delay": 30.0, "normalized_delay": 9.0, "bytes": 1500.0, "iterations": 11.0}

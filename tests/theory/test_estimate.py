@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from dspodfl import optimum
 from dspodfl.errors import InputError
 from dspodfl.theory import estimate
 
@@ -136,13 +137,13 @@ def test_added_noise_has_the_sigma_of_all_its_coordinates():
 def test_the_logistic_gradient_is_that_of_numerical_differentiation(labelled):
     shards, classes, found = labelled
     at = found.theta + np.random.default_rng(0).normal(size=found.theta.size)
-    numerical = differentiate(lambda t: estimate.logistic_loss(shards[0], t, classes, L2), at)
-    assert np.allclose(estimate.logistic_gradient(shards[0], at, classes, L2), numerical, atol=1e-7)
+    numerical = differentiate(lambda t: optimum.logistic_loss(shards[0], t, classes, L2), at)
+    assert np.allclose(optimum.logistic_gradient(shards[0], at, classes, L2), numerical, atol=1e-7)
 
 
 def test_the_logistic_minimum_is_stationary_to_ten_digits(labelled):
     shards, classes, found = labelled
-    gradient = np.mean([estimate.logistic_gradient(s, found.theta, classes, L2) for s in shards], axis=0)
+    gradient = np.mean([optimum.logistic_gradient(s, found.theta, classes, L2) for s in shards], axis=0)
     assert np.linalg.norm(gradient) <= 1e-10 and found.theta_error <= 1e-10 / L2
     other = estimate.logistic(shards, classes, L2, tolerance=1e-12)
     assert np.linalg.norm(other.theta - found.theta) <= found.theta_error + other.theta_error
@@ -154,12 +155,12 @@ def test_the_logistic_bounds_really_bound_at_random_points(labelled):
     for reach in (0.1, 1.0, 10.0):
         for _ in range(20):
             point = found.theta + reach * rng.normal(size=found.theta.size)
-            each = np.stack([estimate.logistic_gradient(s, point, classes, L2) for s in shards])
+            each = np.stack([optimum.logistic_gradient(s, point, classes, L2) for s in shards])
             mean, far = each.mean(axis=0), np.linalg.norm(point - found.theta)
             assert (np.linalg.norm(mean - each, axis=1) <= found.delta + found.zeta * far).all()
             assert (np.linalg.norm(each, axis=1) <= found.delta + found.zeta_gradient * np.linalg.norm(mean)).all()
             hessians = [
-                differentiate(lambda t, s=s: estimate.logistic_gradient(s, t, classes, L2), point) for s in shards
+                differentiate(lambda t, s=s: optimum.logistic_gradient(s, t, classes, L2), point) for s in shards
             ]
             values = np.linalg.eigvalsh((np.array(hessians) + np.array(hessians).transpose(0, 2, 1)) / 2)
             assert (values[:, -1] <= found.beta + 1e-6).all()
@@ -174,7 +175,7 @@ def test_the_logistic_noise_bound_holds_at_random_points(labelled):
     rng = np.random.default_rng(5)
     for (x, y), bound in zip(shards, bounds, strict=True):
         for point in 5 * rng.normal(size=(10, found.theta.size)):
-            g = np.stack([estimate.logistic_gradient((x[[s]], y[[s]]), point, classes, L2) for s in range(len(x))])
+            g = np.stack([optimum.logistic_gradient((x[[s]], y[[s]]), point, classes, L2) for s in range(len(x))])
             assert ((g - g.mean(axis=0)) ** 2).sum(axis=1).mean() / 3 <= bound**2
 
 
@@ -183,7 +184,7 @@ def test_a_two_class_problem_nearly_attains_the_smoothness_bound():
     found = estimate.logistic(shards, 2, L2)
     assert found.beta[0] == 0.5 + L2 and found.zeta[0] == 0.0 and np.allclose(found.theta, 0, atol=1e-9)
     points = np.array([[1e-4, -1e-4], [0.0, 0.0]])
-    measured = estimate.measure_beta(lambda t: estimate.logistic_gradient(shards[0], t, 2, L2), points)
+    measured = estimate.measure_beta(lambda t: optimum.logistic_gradient(shards[0], t, 2, L2), points)
     assert measured == pytest.approx(found.beta[0], rel=1e-6)
 
 
@@ -192,7 +193,7 @@ def test_measured_estimates_never_exceed_the_exact_or_certified_constants(shards
     some, classes, certified = labelled
     cases = [
         (estimate.ridge(shards, L2), [lambda t, s=s: ridge_gradient(s, t) for s in shards]),
-        (certified, [lambda t, s=s: estimate.logistic_gradient(s, t, classes, L2) for s in some]),
+        (certified, [lambda t, s=s: optimum.logistic_gradient(s, t, classes, L2) for s in some]),
     ]
     for found, gradients in cases:
         points = found.theta + rng.normal(0, 2, (30, found.theta.size))

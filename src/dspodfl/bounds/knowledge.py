@@ -138,8 +138,8 @@ def _logistic(model: Model, data: Federation, seed: int, batch: int) -> Knowledg
     )
 
 
-def _loss(shards: Sequence[estimate.Shard], theta: Floats, model: Model) -> float:
-    return float(np.mean([estimate.logistic_loss(shard, theta, model.outputs, model.l2) for shard in shards]))
+def _loss(shards: Sequence[optimum.Shard], theta: Floats, model: Model) -> float:
+    return float(np.mean([optimum.logistic_loss(shard, theta, model.outputs, model.l2) for shard in shards]))
 
 
 # --- any other model --------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from dspodfl.data import Dataset, Federation
 from dspodfl.data.coerce import with_channel_axis
 from dspodfl.engine import Run
 from dspodfl.errors import DataError, InputError
+from dspodfl.events import Events
 from dspodfl.graph import Graph, Part, generate
 from dspodfl.graph_file import read_graph
 from dspodfl.rule import RULES
@@ -466,7 +467,7 @@ def _check_schedule(name: str, found: Any, drawn: rates.Rates, seed: int) -> Non
     graph = drawn.graph
     with user_code.guarded("algorithms", name, f"{allowed}; it"):
         events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, seed), drawn)
-    if not isinstance(events, schedule.Events):
+    if not isinstance(events, Events):
         raise InputError("algorithms", name, f"{allowed}; it gave a {type(events).__name__}")
     for what, given, count in (("v", events.v, graph.n), ("v_hat", events.v_hat, graph.links)):
         shape, dtype = np.shape(given), getattr(given, "dtype", type(given).__name__)

@@ -8,9 +8,11 @@ is an error, never a reason to download another. ``fmnist-mini`` comes with the 
 from __future__ import annotations
 
 import os
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -20,7 +22,9 @@ import numpy as np
 from dspodfl.data.dataset import Dataset
 from dspodfl.data.formats import read_cifar_binary, read_cifar_python, read_idx
 from dspodfl.errors import DataError, InputError, nearest
-from dspodfl.progress import Progress, current, for_python
+
+downloading: ContextVar[Callable[[str, float], None] | None] = ContextVar("downloading", default=None)
+"""Called with a sentence and the share that is done while a file is downloaded; the progress that is shown sets it."""
 
 NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
 MINI_FILE = "fmnist_mini.npz"
@@ -97,7 +101,7 @@ _CIFAR = _Source(
 def load(name: str, root: Path | None = None, progress: bool = True) -> Dataset:
     """A dataset by name: fmnist-mini, fmnist, mnist or cifar10; images are (channels, height, width), bytes.
 
-    ``root`` takes the place of ``$DSPODFL_DATA``; ``progress`` shows a bar while downloading.
+    ``root`` takes the place of ``$DSPODFL_DATA``; ``progress`` is whether `downloading` is called.
 
     >>> load("fmnist-mini").input_shape
     (1, 28, 28)
@@ -217,34 +221,33 @@ def _download(source: _Source, target: Path, progress: bool) -> None:
 
 
 class _Bar:
-    """Progress in the form that pooch asks for: that of whoever shows some already, or its own."""
+    """Progress in the form that pooch asks for: handed on to `downloading`, else a line on a terminal."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._own, self._size = name, None if current() else for_python(), 0
+        self._name, self._size, self._line = name, 0, False
         self.total = 0
 
     def update(self, size: int) -> None:
         """Count ``size`` more bytes."""
         self._size += size
         share = min(1.0, self._size / self.total) if self.total else 0.0
-        name = f"downloading {self._name}, {self._size / 1e6:,.1f} of {self.total / 1e6:,.1f} MB"
-        self._shown().stage(name, share)
-
-    def _shown(self) -> Progress:
-        shown = current()
-        if shown is None:
-            self._own = self._own or for_python()
-            shown = self._own.__enter__()
-        return shown
+        text = f"downloading {self._name}, {self._size / 1e6:,.1f} of {self.total / 1e6:,.1f} MB"
+        report = downloading.get()
+        if report is not None:
+            report(text, share)
+        elif sys.stderr is not None and sys.stderr.isatty():
+            self._line = True
+            sys.stderr.write(f"\r{share:4.0%}  {text}")
+            sys.stderr.flush()
 
     def reset(self) -> None:
         """Start again at 0; pooch then adds the whole size once more."""
         self._size = 0
 
     def close(self) -> None:
-        """End the progress that is this one's own."""
-        if self._own is not None:
-            self._own.__exit__(None, None, None)
+        """End the line."""
+        if self._line:
+            sys.stderr.write("\n")
 
 
 def _unpack(archive: Path, source: _Source, target: Path) -> None:

@@ -15,10 +15,10 @@ from torch import Tensor
 from dspodfl import rng
 from dspodfl.delay import Meter
 from dspodfl.engine.stack import Run
+from dspodfl.events import Events
 from dspodfl.graph import Part
 from dspodfl.models import Model
 from dspodfl.rng import Stream
-from dspodfl.schedule import Events
 
 Gradient = Callable[[int, Tensor], Tensor]
 

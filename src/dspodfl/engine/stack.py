@@ -19,11 +19,12 @@ from dspodfl import rng
 from dspodfl.budget import Budget
 from dspodfl.data.dataset import Federation
 from dspodfl.engine.ledger import Ledger, Tally, Totals
+from dspodfl.events import Events
 from dspodfl.graph import Part
 from dspodfl.learning_rate import LearningRate
 from dspodfl.rates import Rates
 from dspodfl.rng import Stream
-from dspodfl.schedule import Events, Schedule, Sporadic
+from dspodfl.schedule import Schedule, Sporadic
 from dspodfl.topology import Wiring
 
 

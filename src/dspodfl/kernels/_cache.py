@@ -11,14 +11,12 @@ import hashlib
 import os
 import pickle
 import stat
+import sys
 from functools import cache
 from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from rich.text import Text
-
-from dspodfl.terminal import ERR
 
 _DIGEST = hashlib.sha256().digest_size
 
@@ -119,5 +117,7 @@ def _discard(path: str, error: Exception) -> None:
 
 @cache
 def _say(text: str) -> None:
-    """Print a line, once."""
-    ERR.print(Text(text), soft_wrap=True)
+    """Print a line to standard error, once; control characters in a path are shown, not sent."""
+    shown = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream that is closed is no reason to fail
+        sys.stderr.write(f"{shown}\n")
