@@ -29,11 +29,11 @@ from dspodfl import Config
 from dspodfl.config.build import Own, build
 from dspodfl.data import Dataset, Federation, partitions
 from dspodfl.engine import Stack
+from dspodfl.engine.device import products
 from dspodfl.graph import Graph, generate
 from dspodfl.models import Model
 from dspodfl.models import build as build_model
 from dspodfl.schedule import SCHEDULES
-from dspodfl.engine.device import products
 from dspodfl.study import Study, measure
 
 _GIB = 2**30

@@ -15,9 +15,9 @@ import torch
 
 from benchmarks.machine import Machine
 from dspodfl.engine import Run, Stack
+from dspodfl.engine.device import products
 from dspodfl.models import Model
 from dspodfl.problem import Problem
-from dspodfl.engine.device import products
 
 BATCH = 16
 

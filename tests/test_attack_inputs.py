@@ -17,7 +17,7 @@ from dspodfl.data.synthetic import ridge
 from dspodfl.errors import DataError
 from dspodfl.graph_file import read_graph
 from dspodfl.grid import Axis, cells
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 
 # --- a slice of the attack --------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ def test_tables_and_lists_are_points_with_labels_that_can_be_read(text, labels):
 
 def test_what_is_a_column_of_the_tables_anyway_cannot_be_varied():
     with pytest.raises(ConfigError, match="--over seed: must be another key"):
-        cells({}, [Axis.parse("seed=1,2")], COLUMNS)
+        cells({}, [Axis.parse("seed=1,2")], METRICS)
 
 
 def test_an_escaped_quotation_mark_does_not_end_a_string():

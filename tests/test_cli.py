@@ -22,7 +22,7 @@ from tests.edge import TINY_TOML, CommandLine
 from dspodfl import Config, DataError, InputError, Result, replay, run
 from dspodfl.config import load, template
 from dspodfl.interrupt import Interrupted
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.models import MODELS
 from dspodfl.results import FILES
 from dspodfl.schedule import SCHEDULES
@@ -150,7 +150,7 @@ def test_a_run_writes_the_files_of_the_contract_and_no_other(dspodfl):
     assert answer.code == 0
     assert listing(folder) == ALWAYS
     metrics = pd.read_parquet(folder / "metrics.parquet")
-    assert tuple(metrics.columns) == COLUMNS
+    assert tuple(metrics.columns) == METRICS
     assert tuple(metrics.columns) == (
         *("algorithm", "seed", "iteration", "accuracy", "accuracy_std", "accuracy_min", "accuracy_average_model"),
         *("loss", "consensus_error", "optimality_error"),

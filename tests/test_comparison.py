@@ -10,7 +10,7 @@ from scipy import stats
 from dspodfl.comparison import compare, sentence, table
 from dspodfl.costs import Cost
 from dspodfl.display import print_table
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.standings import ACCURACY, ERROR, choose_targets
 
 BUDGET = {"train": {"until": {"delay": 100.0}}}
@@ -20,7 +20,7 @@ def run(algorithm, seed, points, *, diverged=False, cost=1.0, **more):
     """Rows of a run: (delay, accuracy) at iterations that cost some delay each; it may diverge in its last row."""
     rows = []
     for n, (delay, accuracy) in enumerate(points):
-        row = dict.fromkeys(COLUMNS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": round(delay / cost)}
+        row = dict.fromkeys(METRICS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": round(delay / cost)}
         row |= {"accuracy": accuracy, "loss": 1.0, "delay_total": float(delay), "delay_total_normalized": delay / 10}
         row |= {"bytes": int(1000 * delay), "diverged": diverged and n == len(points) - 1}
         rows.append(row | more)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, classified, cuts, erdos_renyi, graphs, make_run
 
-from dspodfl.delay import CHUNK, COLUMNS, Delays, Meter
+from dspodfl.delay import CHUNK, DELAYS, Delays, Meter
 from dspodfl.engine import Stack
 from dspodfl.events import Events
 from dspodfl.graph import Graph, Part, generate
@@ -24,13 +24,13 @@ DATA = classified()
 
 
 def columns(delays):
-    return {name: getattr(delays, name) for name in COLUMNS}
+    return {name: getattr(delays, name) for name in DELAYS}
 
 
 def tallied(run, iterations):
     """Events and cumulative delays of one run, as the engine counts them."""
     (block,) = Stack([run]).blocks(iterations, iterations)
-    return block.events(0), Delays(*(getattr(block.tally, name)[:, 0].numpy() for name in COLUMNS))
+    return block.events(0), Delays(*(getattr(block.tally, name)[:, 0].numpy() for name in DELAYS))
 
 
 def accumulated(values):
@@ -84,7 +84,7 @@ def test_four_clients_by_hand():
     normalized = [Ratio(7, 12), Ratio(5, 12), Ratio(0), Ratio(1), Ratio(0), Ratio(1, 12)]
     transmission_normalized = [Ratio(4, 39), Ratio(25, 117), Ratio(80, 117), Ratio(1), Ratio(0), Ratio(85, 117)]
     by_hand = (processing, transmission, normalized, transmission_normalized)
-    for name, values in zip(COLUMNS, by_hand, strict=True):
+    for name, values in zip(DELAYS, by_hand, strict=True):
         sums = [float(sum(values[: t + 1], Ratio(0))) for t in range(6)]
         assert getattr(got, name).tolist() == pytest.approx(sums, rel=1e-15, abs=0), name
     assert got.total[-1] == pytest.approx(float(Ratio(25, 4) + Ratio(319, 24)))
@@ -194,7 +194,7 @@ def test_delays_do_not_depend_on_the_blocks_in_which_they_are_added(graph, seed,
     whole = columns(added(Meter(graph.edges, graph.n), 0, length))
     meter = Meter(graph.edges, graph.n)
     blocks = [columns(added(meter, start, end)) for start, end in data.draw(cuts(length))]
-    for name in COLUMNS:
+    for name in DELAYS:
         assert np.array_equal(np.concatenate([block[name] for block in blocks]), whole[name]), name
 
 
@@ -204,7 +204,7 @@ def test_tallies_of_a_stack_do_not_depend_on_its_blocks(data):
     (whole,) = Stack([run]).blocks(30, 30)
     length = data.draw(st.integers(1, 31))
     blocks = list(Stack([run]).blocks(30, length))
-    for name in (*COLUMNS, "sgd_steps", "link_uses"):
+    for name in (*DELAYS, "sgd_steps", "link_uses"):
         joined = torch.cat([getattr(block.tally, name) for block in blocks])
         assert torch.equal(joined, getattr(whole.tally, name))
     total = whole.tally.total[:, 0].tolist()
@@ -281,7 +281,7 @@ def test_delays_follow_their_definition_with_the_rates_and_degrees_in_force(topo
     run = make_run(algorithm, 5, data=DATA, topology=topology(), refresh=7, growth=Diminishing(0.1, 9.0))
     events, delays = tallied(run, 40)
     expected = plain(run, events, 40)
-    for column, name in enumerate(COLUMNS):
+    for column, name in enumerate(DELAYS):
         assert np.allclose(getattr(delays, name), expected[:, column], rtol=1e-12, atol=0), name
 
 

@@ -9,7 +9,7 @@ import pytest
 from dspodfl import Config, rng
 from dspodfl.config import template
 from dspodfl.data import coerce, partitions
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.rng import Stream
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ def test_the_configuration_page_names_every_key_of_the_template():
 
 def test_the_output_page_names_every_column():
     page = (ROOT / "docs/output.md").read_text()
-    assert not [column for column in COLUMNS if f"`{column}`" not in page]
+    assert not [column for column in METRICS if f"`{column}`" not in page]
 
 
 def test_the_randomness_page_names_every_stream_with_its_number():

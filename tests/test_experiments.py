@@ -12,7 +12,7 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 from dspodfl import ConfigError, InputError, sweep
 from dspodfl import experiment as experiments
 from dspodfl.experiment import named, names
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.outcome import Outcome, read
 from dspodfl.schedule import SCHEDULES
 from dspodfl.sweep import Sweep
@@ -244,7 +244,7 @@ def test_the_page_says_why_where_a_claim_is_not_borne_out_in_full():
 )
 def test_what_is_known_of_the_full_run_is_said_of_that_one_alone(about, told):
     experiment = named("fmnist-iid").model_copy(update={"why": "It is so.", "seeds": 2})
-    metrics = pd.DataFrame(columns=COLUMNS)
+    metrics = pd.DataFrame(columns=METRICS)
     found = Outcome.of(experiment, experiment.cells(), metrics, about)
     assert found.why == ("It is so." if told else "")
 

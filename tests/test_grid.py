@@ -13,7 +13,7 @@ from dspodfl import ConfigError, InputError, run, study, sweep
 from dspodfl.config import Config
 from dspodfl.errors import DataError
 from dspodfl.grid import NUMBERS, Axis, Point, assign, cells
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.sweep import Sweep, claim
 
 
@@ -100,13 +100,13 @@ def test_a_stacked_sweep_has_the_rows_of_each_study_alone():
     found = Sweep(grid(*axes, eval={"every": 2, "at_delay": [3.0]}), ["clients.count", "rates.refresh"])
     list(found)
     metrics = found.metrics()
-    assert list(metrics.columns) == ["clients.count", "rates.refresh", *COLUMNS]
+    assert list(metrics.columns) == ["clients.count", "rates.refresh", *METRICS]
     for cell in found.cells:
         mine = metrics
         for name, value in cell.point.items():
             mine = mine[mine[name] == value]
         alone = run(cell.config).metrics
-        pd.testing.assert_frame_equal(mine[list(COLUMNS)].reset_index(drop=True), alone, rtol=1e-6)
+        pd.testing.assert_frame_equal(mine[list(METRICS)].reset_index(drop=True), alone, rtol=1e-6)
 
 
 def test_cells_of_one_kind_are_one_study(monkeypatch):

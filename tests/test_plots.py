@@ -13,7 +13,7 @@ from tests.edge import tiny
 
 from dspodfl import median_run, plots, readings, run
 from dspodfl.costs import from_config
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture, style
 from dspodfl.plots.graphs import node_places
 from dspodfl.schedule import SCHEDULES
@@ -26,7 +26,7 @@ def made_up(runs):
     rows = []
     for (algorithm, seed), points in runs.items():
         for iteration, (delay, accuracy) in enumerate(points.items()):
-            row = dict.fromkeys(COLUMNS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": iteration}
+            row = dict.fromkeys(METRICS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": iteration}
             row |= {"accuracy": accuracy, "delay_total": delay, "delay_total_normalized": delay / 10}
             rows.append(row | {"diverged": accuracy is None or bool(np.isnan(accuracy))})
     return pd.DataFrame(rows).astype({"accuracy": float})

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 from tests.test_plots import outside
 
 from dspodfl.plots import COLOURS, NAMES, picture
-from dspodfl.plots.theory import LINES, course, sweep
+from dspodfl.plots.theory import LINES, bound_course, bound_sweep
 
 
 def shown(figure):
@@ -20,20 +20,20 @@ def table(**columns):
 
 
 def test_a_sweep_shows_the_quantities_that_move():
-    assert shown(sweep(table(radius=[0.9, 0.8, 0.7]), ["x"])) == ["ρ(Φ), linear rate"]
+    assert shown(bound_sweep(table(radius=[0.9, 0.8, 0.7]), ["x"])) == ["ρ(Φ), linear rate"]
     moving = table(rho_tilde=[0.5, 0.4, 0.3], gap_consensus=[1.0, np.nan, 3.0])
-    assert shown(sweep(moving, ["x"])) == ["ρ̃, contraction of mixing", "gap of ‖Θ − 1θ̄‖²"]
-    assert shown(sweep(table(), ["x"])) == ["ρ̃, contraction of mixing"]  # nothing moves: something is shown
+    assert shown(bound_sweep(moving, ["x"])) == ["ρ̃, contraction of mixing", "gap of ‖Θ − 1θ̄‖²"]
+    assert shown(bound_sweep(table(), ["x"])) == ["ρ̃, contraction of mixing"]  # nothing moves: something is shown
 
 
 def test_a_sweep_has_a_line_for_each_algorithm_and_value_of_the_other_axes():
     both = pd.concat([table(y="a", radius=[0.9, 0.8, 0.7]), table(y="b", radius=[0.8, 0.7, 0.6])])
-    figure = sweep(both, ["x", "y"])
+    figure = bound_sweep(both, ["x", "y"])
     (axis,) = figure.axes
     assert len(axis.lines) == 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["DGD", "y: a", "y: b"]
     assert len({line.get_linestyle() + str(line._unscaled_dash_pattern) for line in axis.lines}) == 2
-    words = sweep(table(x=["ring", "star", "path"], radius=[0.9, 0.8, 0.7]), ["x"])
+    words = bound_sweep(table(x=["ring", "star", "path"], radius=[0.9, 0.8, 0.7]), ["x"])
     assert [tick.get_text() for tick in words.axes[0].get_xticklabels()] == ["ring", "star", "path"]
     assert all(line.get_linestyle() == "None" for line in words.axes[0].lines)  # categories are not joined
 
@@ -49,7 +49,7 @@ def test_a_sweep_keeps_the_colours_of_the_algorithms_and_its_legend_inside(axes)
             : 1 if len(axes) < 2 else 3
         ]
     ]
-    figure = sweep(pd.concat(rows, ignore_index=True), axes, "ridge, linear, 10 clients")
+    figure = bound_sweep(pd.concat(rows, ignore_index=True), axes, "ridge, linear, 10 clients")
     entries = {
         t.get_text(): h for t, h in zip(figure.legends[0].get_texts(), figure.legends[0].legend_handles, strict=True)
     }
@@ -68,10 +68,10 @@ def test_a_course_shows_bounds_and_what_was_measured_and_says_so_where_there_is_
     for name in ("optimality_error", "consensus_error"):
         for line in LINES:
             told[f"{name}_{line}"] = 0.5**k
-    alone = course(told)
+    alone = bound_course(told)
     assert [len(axis.lines) for axis in alone.axes] == [3, 3]
     told["consensus_error"], told["consensus_error_error"] = np.array([0.0, 0.2, 0.1, 0.05]), 0.01
-    assert [len(axis.lines) for axis in course(told).axes] == [3, 4]
-    empty = course(pd.DataFrame({"algorithm": "dfedavg", "iteration": k}))
+    assert [len(axis.lines) for axis in bound_course(told).axes] == [3, 4]
+    empty = bound_course(pd.DataFrame({"algorithm": "dfedavg", "iteration": k}))
     assert all("nothing measured" in axis.texts[0].get_text() for axis in empty.axes)
-    assert picture(course(told), "svg") == picture(course(told), "svg")
+    assert picture(bound_course(told), "svg") == picture(bound_course(told), "svg")

@@ -17,7 +17,7 @@ from tests.edge import CommandLine
 from dspodfl import formatting, readings
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.outcome import Outcome
 from dspodfl.report import compose, page
 from dspodfl.results import Result
@@ -71,7 +71,7 @@ def metrics(axis=None, values=(None,), algorithms=("dspodfl", "dgd"), seeds=2, r
         for n, algorithm in enumerate(algorithms):
             for seed in range(seeds):
                 for k in range(0, 60, 10):
-                    row = dict.fromkeys(COLUMNS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": k}
+                    row = dict.fromkeys(METRICS, np.nan) | {"algorithm": algorithm, "seed": seed, "iteration": k}
                     delay = k * (1 + n) * (reach if seed else 1.0)
                     row |= {"accuracy": 0.1 + 0.012 * k + 0.01 * seed, "loss": 1.0, "diverged": False}
                     row |= {"delay_total": delay, "delay_processing": 0.7 * delay, "delay_transmission": 0.3 * delay}

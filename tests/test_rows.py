@@ -8,13 +8,13 @@ from tests.edge import tiny
 
 from dspodfl.config.build import build
 from dspodfl.journal import Journal
-from dspodfl.metrics import COLUMNS, INTEGERS
+from dspodfl.metrics import INTEGERS, METRICS
 from dspodfl.results import ordered, progress, typed
 from dspodfl.rows import Rows, warning
 
 
 def row(k, algorithm="dgd", seed=0, **values):
-    made = dict.fromkeys(COLUMNS) | {"algorithm": algorithm, "seed": seed, "iteration": k, "diverged": False}
+    made = dict.fromkeys(METRICS) | {"algorithm": algorithm, "seed": seed, "iteration": k, "diverged": False}
     made |= {name: 3 * k + n for n, name in enumerate(INTEGERS[2:])}
     return made | {"loss": 0.1 * k, "delay_total": 2**0.5 * k} | values
 
@@ -35,7 +35,7 @@ def test_a_table_is_that_of_the_rows():
     names = ["dgd", "dspodfl"]
     assert ordered(rows, names).equals(ordered(ROWS, names))
     assert Rows.of(typed(ROWS)) == ROWS
-    assert list(Rows().to_frame().columns) == list(COLUMNS)
+    assert list(Rows().to_frame().columns) == list(METRICS)
     assert ordered(Rows(), names).empty
 
 
@@ -64,7 +64,7 @@ def test_a_row_takes_little_memory_and_little_disk(tmp_path):
     rows = Rows(many)
     held = sum(column.itemsize * len(column) for column in rows._columns.values())
     assert held / len(many) < 160
-    journal = Journal(tmp_path / "journal", columns=COLUMNS)
+    journal = Journal(tmp_path / "journal", columns=METRICS)
     journal.begin({}, rows)
     journal.close()
     assert (tmp_path / "journal").stat().st_size / len(many) < 200

@@ -14,7 +14,7 @@ import dspodfl
 from dspodfl import Config, DataError, Dataset, Events, Federation, Graph, InputError, Result, Simulation, run
 from dspodfl.config.build import build
 from dspodfl.data import synthetic
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.schedule import dgd
 
 
@@ -66,7 +66,7 @@ def test_rows_are_sorted_by_algorithm_as_named_then_seed_then_iteration():
     order = rows.assign(algorithm=rows["algorithm"].map({"rg": 0, "dgd": 1}))
     assert order.equals(order.sort_values(["algorithm", "seed", "iteration"]))
     assert not rows.duplicated().any()
-    assert tuple(result.metrics.columns) == COLUMNS
+    assert tuple(result.metrics.columns) == METRICS
 
 
 def test_a_callback_hears_the_rows_of_every_evaluation():
@@ -213,7 +213,7 @@ def test_row_0_is_the_common_initial_model_with_all_counters_zero():
     config = tiny(seeds=2)
     result = run(config)
     _, study, settings = build(config)
-    counters = [name for name in COLUMNS if name.startswith("delay")] + ["sgd_steps", "link_uses", "bytes"]
+    counters = [name for name in METRICS if name.startswith("delay")] + ["sgd_steps", "link_uses", "bytes"]
     first = result.metrics[result.metrics["iteration"] == 0]
     assert len(first) == 4
     assert (first[counters] == 0).all(axis=None)
@@ -308,7 +308,7 @@ def test_algorithms_of_a_seed_share_graph_rates_shards_and_initial_model():
 def test_a_run_is_the_same_whatever_else_is_in_the_study():
     alone = run(tiny(algorithms=["dgd"], seed=1))
     among = run(tiny(algorithms=["rg", "dgd", "dfedavg"], seeds=2))
-    exact = [name for name in COLUMNS if name.startswith("delay")] + ["sgd_steps", "link_uses", "iteration"]
+    exact = [name for name in METRICS if name.startswith("delay")] + ["sgd_steps", "link_uses", "iteration"]
     assert of(alone, "dgd", 1)[exact].equals(of(among, "dgd", 1)[exact])
     assert of(alone, "dgd", 1)["loss"].tolist() == pytest.approx(of(among, "dgd", 1)["loss"].tolist(), rel=1e-5)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dspodfl.costs import Cost
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.summary import DELAYS, summarize
 
 
@@ -16,7 +16,7 @@ def table(**runs):
     rows = []
     for name, points in runs.items():
         for iteration, (delay, accuracy) in enumerate(points):
-            row = dict.fromkeys(COLUMNS, np.nan) | {"algorithm": "dspodfl", "seed": int(name[1:])}
+            row = dict.fromkeys(METRICS, np.nan) | {"algorithm": "dspodfl", "seed": int(name[1:])}
             row |= {"iteration": 10 * iteration, "accuracy": accuracy, "loss": 1 - accuracy}
             row |= {"delay_total": delay, "delay_processing": 0.75 * delay, "delay_transmission": 0.25 * delay}
             row |= {

@@ -9,7 +9,7 @@ from dspodfl.costs import Cost
 from dspodfl.evidence import Evidence
 from dspodfl.experiment import Check, Experiment, Printed, Read
 from dspodfl.grid_table import at_cost, caption, cell, outcome_table
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.outcome import Outcome, read
 from dspodfl.verdict import Verdict, beside, judge, overall
 
@@ -20,7 +20,7 @@ def rows(algorithm, seed, accuracy, *, delay=1.0, point=None, diverged=False, sh
     """A run whose accuracy after k = 0, 1, … is given, every iteration taking some delay, a share of it processing."""
     out = []
     for k, value in enumerate(accuracy):
-        row = dict.fromkeys(COLUMNS, 0.0) | {"algorithm": algorithm, "seed": seed, "iteration": k, "accuracy": value}
+        row = dict.fromkeys(METRICS, 0.0) | {"algorithm": algorithm, "seed": seed, "iteration": k, "accuracy": value}
         row |= {"delay_processing": share * delay * k, "delay_transmission": (1 - share) * delay * k}
         row |= {"delay_total": delay * k, "delay_total_normalized": 2.0 * k, "diverged": diverged and k > 1}
         out.append({**(point or {}), **row})

@@ -10,7 +10,7 @@ Kind = Literal["delay", "normalized_delay", "bytes", "iterations"]
 EndedBy = Literal["budget", "cap", "diverged"]
 """Why a run ended: its cost reached the budget, it reached its cap of iterations first, or its models diverged."""
 
-COLUMNS: dict[Kind, str] = {
+COST_COLUMNS: dict[Kind, str] = {
     "delay": "delay_total",
     "normalized_delay": "delay_total_normalized",
     "bytes": "bytes",
@@ -42,7 +42,7 @@ class Budget:
     @property
     def column(self) -> str:
         """The column of the metrics that this budget is read in."""
-        return COLUMNS[self.kind]
+        return COST_COLUMNS[self.kind]
 
     def cost(self, row: Mapping[Any, Any]) -> float:
         """Return what a run had spent at one row of its metrics."""

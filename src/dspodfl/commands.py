@@ -64,7 +64,7 @@ def sweep(
     from dspodfl.config import load
     from dspodfl.experiment import Experiment, Read
     from dspodfl.grid import Axis, cells
-    from dspodfl.metrics import COLUMNS
+    from dspodfl.metrics import METRICS
 
     if at_delay is not None and not 0 < at_delay < float("inf"):
         raise InputError("--at-delay", at_delay, "a finite number above 0")
@@ -74,7 +74,7 @@ def sweep(
     if at_delay is not None:
         base.setdefault("eval", {})["at_delay"] = [at_delay]
     axes = [Axis.parse(text) for text in over]
-    grid = cells(base, axes, COLUMNS)
+    grid = cells(base, axes, METRICS)
     experiment = Experiment(
         name=config.stem,
         title=f"{config.stem} over {', '.join(axis.name for axis in axes)}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspodfl import formatting
-from dspodfl.budget import COLUMNS, Budget, Kind
+from dspodfl.budget import COST_COLUMNS, Budget, Kind
 from dspodfl.errors import InputError, nearest
 
 _MEANING = {
@@ -59,7 +59,7 @@ def from_record(record: object) -> Cost | None:
         kind, value = record.get("kind"), record.get("value")
     else:
         kind, value = getattr(record, "kind", None), getattr(record, "value", None)
-    known: Kind | None = next((name for name in COLUMNS if name == kind), None)
+    known: Kind | None = next((name for name in COST_COLUMNS if name == kind), None)
     return Cost(known, float(value)) if known is not None and formatting.is_number(value) else None
 
 
@@ -75,7 +75,7 @@ def from_config(config: Mapping[str, Any]) -> Cost | None:
     train = train if isinstance(train, Mapping) else {}
     until = train.get("until")
     if isinstance(until, Mapping):
-        for kind in COLUMNS:
+        for kind in COST_COLUMNS:
             if formatting.is_number(until.get(kind)):
                 return Cost(kind, float(until[kind]))
     old = train.get("until_delay")
@@ -92,7 +92,7 @@ def parse(text: str, field: str = "--at") -> Cost:
     Cost(kind='iterations', value=2000.0)
     """
     name, sign, number = (part.strip() for part in text.partition("="))
-    kind: Kind | None = next((kind for kind in COLUMNS if name in (kind, kind.removesuffix("s"))), None)
+    kind: Kind | None = next((kind for kind in COST_COLUMNS if name in (kind, kind.removesuffix("s"))), None)
     known = ("delay", "normalized_delay", "bytes", "iteration")
     if not sign or kind is None:
         hint = nearest(name, known) if name and kind is None else ""

@@ -21,7 +21,7 @@ from dspodfl.events import Events
 CHUNK = 64
 """Entities are summed one after the other in rows of so many, then the rows' sums likewise."""
 
-COLUMNS = ("processing", "transmission", "processing_normalized", "transmission_normalized")
+DELAYS = ("processing", "transmission", "processing_normalized", "transmission_normalized")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dspodfl import paired, readings
-from dspodfl.budget import COLUMNS
+from dspodfl.budget import COST_COLUMNS
 from dspodfl.costs import Cost, from_config
 from dspodfl.experiment import Check, Experiment
 from dspodfl.paired import Difference, Side
@@ -58,7 +58,7 @@ def read_at(evidence: Evidence) -> Cost | dict[readings.Point, Cost | None] | No
     if "budget" in reading:
         return {
             tuple(row[axis] for axis in evidence.axes): (
-                Cost(row["budget"], float(row["budget_value"])) if row["budget"] in COLUMNS else None
+                Cost(row["budget"], float(row["budget_value"])) if row["budget"] in COST_COLUMNS else None
             )
             for _, row in reading.iterrows()
         }

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dspodfl import bounded
 from dspodfl.errors import ConfigError, DataError, InputError, nearest
 from dspodfl.grid import Axis, Cell, Point, Value, assign, cells
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 
 KINDS = {
     "curves": "accuracy against delay",
@@ -159,7 +159,7 @@ class Experiment(_Table):
             also = raw.get("eval", {}).get("at_delay", [])
             assign(raw, "eval.at_delay", sorted({float(value) for value in (*also, self.read.at_delay)}))
         try:
-            return cells(raw, [over.axis(quick) for over in self.over], COLUMNS)
+            return cells(raw, [over.axis(quick) for over in self.over], METRICS)
         except ConfigError as error:
             raise ConfigError([f"{self.name}: {line}" for line in error.problems]) from None
 

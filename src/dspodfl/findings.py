@@ -13,7 +13,7 @@ from torch import Tensor
 from dspodfl.checkpoint import Checkpoint
 from dspodfl.errors import InputError
 from dspodfl.events import Events
-from dspodfl.metrics import Row
+from dspodfl.metrics import MetricsRow
 from dspodfl.recorder import Recorder
 from dspodfl.results import Key, typed
 from dspodfl.rows import Rows
@@ -25,7 +25,7 @@ from dspodfl.study import Measurement, Start, Study
 class Harvest:
     """What was measured over a while, by the numbers of the runs."""
 
-    rows: list[Row] | Rows = field(default_factory=list)
+    rows: list[MetricsRow] | Rows = field(default_factory=list)
     accuracies: dict[int, Tensor | None] = field(default_factory=dict)
     """Run -> each client's accuracy when it was last looked at, (clients,)."""
     finished: dict[int, Tensor] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Findings:
         self.last: Measurement | None = None
         self.over = False
         """Whether the wave that advances is over, on all ranks."""
-        self.latest: dict[int, Row] = {}
+        self.latest: dict[int, MetricsRow] = {}
         """The last row of each run that has been evaluated, by its number."""
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
         self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
@@ -78,7 +78,7 @@ class Findings:
             for wave in start.plan.left[:1]:
                 self.recorder.redraw(self._study.runs, wave, start.iteration)
 
-    def _see(self, rows: Iterable[Row]) -> None:
+    def _see(self, rows: Iterable[MetricsRow]) -> None:
         """Keep the last row of each run."""
         place = {name: r for r, name in enumerate(self.names)}
         for row in rows:
@@ -134,7 +134,7 @@ class Findings:
         self._places = {run: k for _, places in everyone for run, k in places.items()}
         self.last, self.iteration, self.seconds = found, max(self._places.values()), seconds
 
-    def meet(self, over: bool) -> list[Row]:
+    def meet(self, over: bool) -> list[MetricsRow]:
         """Put together what the ranks have measured since they last met; all call it. Gives the rows.
 
         ``over`` says whether every run of the wave is over, on all ranks.

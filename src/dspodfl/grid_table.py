@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dspodfl import comparison, formatting, readings
-from dspodfl.budget import COLUMNS
+from dspodfl.budget import COST_COLUMNS
 from dspodfl.costs import Cost
 from dspodfl.errors import InputError
 from dspodfl.outcome import Outcome
@@ -115,8 +115,8 @@ def _where(kind: str, reading: pd.DataFrame) -> str:
         return "after numbers of iterations"
     if "delay" in reading:
         return f"where the raw total delay first reaches {formatting.delay(reading['delay'].iloc[0])}"
-    if "budget" in reading and reading["budget"].isin(list(COLUMNS)).any():
-        known = reading[reading["budget"].isin(list(COLUMNS))]
+    if "budget" in reading and reading["budget"].isin(list(COST_COLUMNS)).any():
+        known = reading[reading["budget"].isin(list(COST_COLUMNS))]
         costs = {(row["budget"], float(row["budget_value"])) for _, row in known.iterrows()}
         if len(costs) == 1 and len(known) == len(reading):
             at = Cost(*costs.pop())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine import Snapshot, Split, Stack
-from dspodfl.metrics import COLUMNS, Row
+from dspodfl.metrics import METRICS, MetricsRow
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
 
 _NUMBERS_AT_ONCE = 2**25
@@ -54,7 +54,7 @@ class Judge:
 
     def __call__(
         self, snapshot: Snapshot, stop: Callable[[], bool] | None = None
-    ) -> tuple[list[Row], list[Tensor | None]]:
+    ) -> tuple[list[MetricsRow], list[Tensor | None]]:
         """Evaluate the runs that a snapshot is taken of.
 
         Args:
@@ -78,7 +78,7 @@ class Judge:
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
             run, counters, look = self._stack.runs[r], counted[r], _sound(looks.get(r))
-            row: Row = dict.fromkeys(COLUMNS)
+            row: MetricsRow = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
             row["delay_total"] = counters.delay_processing + counters.delay_transmission
             normalized = counters.delay_processing_normalized + counters.delay_transmission_normalized
@@ -230,7 +230,7 @@ class Judge:
         Sums over clients are exact, so that they do not depend on how clients are stacked or split.
         Shapes: own (evaluated clients,) or (1,) where all have one model, of_average (1,), average (width,).
         """
-        row: Row = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
+        row: MetricsRow = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
         accuracy = None
         if own.accuracy is not None and of_average.accuracy is not None:
             accuracy = own.accuracy.cpu()
@@ -273,7 +273,7 @@ class _Batches:
 class _Look:
     """What the models of one run are worth."""
 
-    row: Row
+    row: MetricsRow
     own: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
 
 

@@ -19,7 +19,7 @@ from dspodfl.errors import DataError, InputError
 from dspodfl.files import entry_of, sync, write
 from dspodfl.folder import CLAIMED, MANIFEST, NEW, UNFINISHED, Folder, ForeignFileError, Manifest, claim, looks_ours
 from dspodfl.journal import JOURNAL, Found, Journal
-from dspodfl.metrics import COLUMNS, Row
+from dspodfl.metrics import METRICS, MetricsRow
 from dspodfl.results import ALWAYS, Result, has_journal, model_file, read_parquet
 from dspodfl.rows import Rows
 
@@ -44,7 +44,7 @@ class Keeper:
         self._files = Folder(folder)
         self._id = secrets.token_hex(8)
         self._config = ""
-        self._journal = Journal(folder / JOURNAL, columns=COLUMNS)
+        self._journal = Journal(folder / JOURNAL, columns=METRICS)
         self._made: list[Path] = []
         self._claimed = self._begun = self._reopened = False
         self._saved, self._since, self._stride = clock(), clock(), 1
@@ -180,7 +180,7 @@ class Keeper:
             ahead = min(ahead, iteration - iteration % self._every_iterations + self._every_iterations)
         return ahead
 
-    def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[Row], **extra: Any) -> None:
+    def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[MetricsRow], **extra: Any) -> None:
         """Write the first rows of a run, or those it is resumed with: from now on the folder is its own.
 
         What the journal of a run that died has beyond its checkpoint stays there until it is measured again.
@@ -200,14 +200,14 @@ class Keeper:
             self._fail("the first rows", error)
         self._begun = True
 
-    def _continue(self, header: Mapping[str, Any], rows: Iterable[Row], extra: Mapping[str, Any]) -> None:
+    def _continue(self, header: Mapping[str, Any], rows: Iterable[MetricsRow], extra: Mapping[str, Any]) -> None:
         """Append to the journal of the run, if it is sound; else write one with all that is known."""
         manifest = self._files.manifest()
         self._id = manifest.id if manifest else ""
         header = {**header, "id": self._id}
         found = self._found(manifest)
-        if found is None or found.damage or found.header is None or tuple(found.header.get("columns", ())) != COLUMNS:
-            before: Iterable[Row] = found.rows if found else self._result_rows()
+        if found is None or found.damage or found.header is None or tuple(found.header.get("columns", ())) != METRICS:
+            before: Iterable[MetricsRow] = found.rows if found else self._result_rows()
             self._journal.begin(header, chain(before, rows), **extra)
         else:
             known = len(found.rows)
@@ -222,7 +222,7 @@ class Keeper:
         if not (has_journal(self.folder, manifest) if manifest else looks_ours(path, JOURNAL)):
             return None
         try:
-            return journal.read(path, Rows(), COLUMNS)
+            return journal.read(path, Rows(), METRICS)
         except (OSError, ValueError, KeyError, TypeError):  # nothing whole is in it
             return None
 
@@ -238,7 +238,7 @@ class Keeper:
         """Whether anything is in the folder."""
         return self._begun
 
-    def note(self, rows: Sequence[Row], **beside: Any) -> None:
+    def note(self, rows: Sequence[MetricsRow], **beside: Any) -> None:
         """Rows of an evaluation."""
         try:
             self._journal.append(rows, **beside)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-Row = dict[str, object]
+MetricsRow = dict[str, object]
 """One row of metrics.parquet: one algorithm, seed and evaluated iteration."""
 
-COLUMNS = (
+METRICS = (
     "algorithm",
     "seed",
     "iteration",

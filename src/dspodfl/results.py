@@ -37,7 +37,7 @@ from dspodfl.folder import (
     claim,
 )
 from dspodfl.journal import JOURNAL
-from dspodfl.metrics import COLUMNS, INTEGERS, Row
+from dspodfl.metrics import INTEGERS, METRICS, MetricsRow
 from dspodfl.rows import Rows
 from dspodfl.schedule import Replay
 from dspodfl.shapes import check_summary
@@ -255,10 +255,10 @@ class Result:
 
     def _check(self) -> None:
         """Refuse tables that are no result's."""
-        lost = [name for name in COLUMNS if name not in self.metrics]
+        lost = [name for name in METRICS if name not in self.metrics]
         if lost:
             raise ValueError(f"metrics.parquet has no column {lost[0]}")
-        wrong = [name for name in COLUMNS[1:] if self.metrics[name].dtype.kind not in "iufb"]
+        wrong = [name for name in METRICS[1:] if self.metrics[name].dtype.kind not in "iufb"]
         if wrong:
             raise ValueError(f"metrics.parquet: {wrong[0]} has no numbers")
         if not self.settings or any({"edges", "d", "b"} - arrays.keys() for arrays in self.settings.values()):
@@ -334,7 +334,7 @@ def read_parquet(content: bytes) -> pd.DataFrame:
     return pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
 
 
-def ordered(rows: Iterable[Row], algorithms: Sequence[str]) -> pd.DataFrame:
+def ordered(rows: Iterable[MetricsRow], algorithms: Sequence[str]) -> pd.DataFrame:
     """Rows as the table of metrics.parquet, by algorithm, seed and iteration."""
     place = {name: number for number, name in enumerate(algorithms)}
     if isinstance(rows, Rows):
@@ -345,18 +345,18 @@ def ordered(rows: Iterable[Row], algorithms: Sequence[str]) -> pd.DataFrame:
     return typed(sorted(rows, key=lambda row: (place[str(row["algorithm"])], row["seed"], row["iteration"])))
 
 
-def typed(rows: Iterable[Row]) -> pd.DataFrame:
+def typed(rows: Iterable[MetricsRow]) -> pd.DataFrame:
     """Rows as the table of metrics.parquet."""
     if isinstance(rows, Rows):
         return rows.to_frame()
-    metrics = pd.DataFrame(list(rows), columns=list(COLUMNS))
-    for name in COLUMNS[3:]:
+    metrics = pd.DataFrame(list(rows), columns=list(METRICS))
+    for name in METRICS[3:]:
         kind: Any = "int64" if name in INTEGERS else "float64" if name != "diverged" else bool
         metrics[name] = metrics[name].astype(kind)
     return metrics
 
 
-def progress(rows: Iterable[Row], runs: Sequence[Key]) -> int:
+def progress(rows: Iterable[MetricsRow], runs: Sequence[Key]) -> int:
     """The iteration that every run has been measured at, or is past."""
     if isinstance(rows, Rows):
         return min(rows.last.get((name, seed), 0) for name, seed in runs)
@@ -369,7 +369,7 @@ def progress(rows: Iterable[Row], runs: Sequence[Key]) -> int:
 
 def _journalled(path: Path, config: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
     """Metrics and summary of a run that is not finished, and what is damaged in its journal."""
-    found = journal.read(path, Rows(), COLUMNS)
+    found = journal.read(path, Rows(), METRICS)
     if found.header is None:
         raise ValueError(f"{'; '.join(map(str, found.damage))}: the run can be resumed, and measures it again")
     metrics = ordered(found.rows, config["algorithms"])

@@ -17,7 +17,7 @@ from dspodfl.files import ASIDE
 from dspodfl.folder import COMPLETE, INTERRUPTED, DamagedError, Folder, Manifest
 from dspodfl.journal import JOURNAL
 from dspodfl.keeper import CONFIG
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.results import has_journal, read_summary
 from dspodfl.rows import Rows
 
@@ -130,7 +130,7 @@ def _damage(folder: Path, manifest: Manifest | None) -> list[str]:
     if not path.is_file() or (manifest is not None and not has_journal(folder, manifest)):
         return []
     try:
-        return [f"{folder}: {damage}" for damage in journal.read(path, Rows(), COLUMNS).damage]
+        return [f"{folder}: {damage}" for damage in journal.read(path, Rows(), METRICS).damage]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return [f"{folder}: {JOURNAL} is damaged ({error}): what it had is measured again"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from dspodfl.metrics import COLUMNS, INTEGERS, Row
+from dspodfl.metrics import INTEGERS, METRICS, MetricsRow
 
 MANY = 1_000_000
 """Above this number of expected rows a run is warned of."""
@@ -27,14 +27,14 @@ class Rows:
     (1, 0.5, None)
     """
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._columns = {name: array(_CODES.get(name, "d")) for name in COLUMNS}
+    def __init__(self, rows: Iterable[MetricsRow] = ()) -> None:
+        self._columns = {name: array(_CODES.get(name, "d")) for name in METRICS}
         self._names: dict[str, int] = {}
         self.last: dict[tuple[str, int], int] = {}
         """The last iteration of each algorithm and seed."""
         self.extend(rows)
 
-    def append(self, row: Row) -> None:
+    def append(self, row: MetricsRow) -> None:
         """Append one row; columns that it does not have are missing, 0 or False."""
         for name, column in self._columns.items():
             value = row.get(name)
@@ -48,7 +48,7 @@ class Rows:
     def _reach(self, algorithm: str, seed: int, iteration: int) -> None:
         self.last[algorithm, seed] = max(iteration, self.last.get((algorithm, seed), 0))
 
-    def extend(self, rows: Iterable[Row]) -> None:
+    def extend(self, rows: Iterable[MetricsRow]) -> None:
         """Append rows: tables, or other `Rows`."""
         if not isinstance(rows, Rows):
             for row in rows:
@@ -60,18 +60,18 @@ class Rows:
         for (name, seed), iteration in rows.last.items():
             self._reach(name, seed, iteration)
 
-    def __iadd__(self, rows: Iterable[Row]) -> Rows:
+    def __iadd__(self, rows: Iterable[MetricsRow]) -> Rows:
         self.extend(rows)
         return self
 
     def __len__(self) -> int:
         return len(self._columns["iteration"])
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[MetricsRow]:
         """Give the rows as tables, one at a time."""
         names = list(self._names)
         for values in zip(*self._columns.values(), strict=True):
-            row: Row = dict(zip(self._columns, values, strict=True))
+            row: MetricsRow = dict(zip(self._columns, values, strict=True))
             row["algorithm"], row["diverged"] = names[values[0]], bool(row["diverged"])
             yield {key: None if value != value else value for key, value in row.items()}  # noqa: PLR0124
 
@@ -106,7 +106,7 @@ class Rows:
         for name, column in self._columns.items():
             values = np.frombuffer(column, dtype=np.dtype(column.typecode)).copy() if len(column) else np.zeros(0)
             table[name] = values.astype(bool) if name == "diverged" else values
-        frame = pd.DataFrame({name: table[name] for name in COLUMNS if name != "algorithm"})
+        frame = pd.DataFrame({name: table[name] for name in METRICS if name != "algorithm"})
         names = np.array([*self._names, ""], dtype=object)
         frame.insert(0, "algorithm", pd.Series(names[table["algorithm"].astype(np.int64)], dtype=_TEXT))
         for name in INTEGERS:

@@ -29,7 +29,7 @@ from dspodfl.forecast import ADVICE, Work, expected_seconds
 from dspodfl.graph import Graph, as_graph
 from dspodfl.interrupt import Interrupt
 from dspodfl.keeper import Keeper, claim_run
-from dspodfl.metrics import Row
+from dspodfl.metrics import MetricsRow
 from dspodfl.plan import Plan, free_memory
 from dspodfl.progress import Progress, for_python
 from dspodfl.provenance import provenance
@@ -52,7 +52,7 @@ class Update:
 
     iteration: int
     iterations: int
-    rows: list[Row]
+    rows: list[MetricsRow]
     _measurement: Measurement
     _names: list[Key]
 
@@ -297,7 +297,7 @@ class Simulation:
             return found.stopped
         return (found.stopped or pace.met(found.iteration)) and self.team.any(found.stopped)
 
-    def _note(self, rows: Sequence[Row]) -> None:
+    def _note(self, rows: Sequence[MetricsRow]) -> None:
         """Have the keeper write rows down, if there are any, and if there is one."""
         keeper = self._keeper
         if keeper is None or not rows:

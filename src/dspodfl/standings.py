@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dspodfl import costs, formatting, paired
-from dspodfl.budget import COLUMNS, Kind
+from dspodfl.budget import COST_COLUMNS, Kind
 from dspodfl.costs import Cost
 from dspodfl.paired import Difference
 from dspodfl.summary import ended_by, quantiles, whole_run
@@ -229,7 +229,7 @@ def _common(
 ) -> Cost:
     """The cost at which a study is read: its budget; while it is not finished, what every run has spent."""
     kind: Kind = "iterations" if budget is None else budget.kind
-    column = COLUMNS[kind]
+    column = COST_COLUMNS[kind]
     ends = [float(run[column].iloc[-1]) for some in runs.values() for run in some.values()]
     if budget is not None:
         return budget if complete else Cost(kind, min([budget.value, *ends]))

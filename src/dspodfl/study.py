@@ -15,7 +15,7 @@ from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, shr
 from dspodfl.engine.device import choose_precision, products
 from dspodfl.errors import OutOfMemoryError
 from dspodfl.judging import EvaluationStoppedError, Judge
-from dspodfl.metrics import Row
+from dspodfl.metrics import MetricsRow
 from dspodfl.models import Model
 from dspodfl.plan import Plan, make_plan
 from dspodfl.problem import Problem
@@ -58,7 +58,7 @@ class Study:
         regular = -(-iterations // self.every) if self.every else 0
         return 1 + regular + (self.points or 0) + len(self.at_delay)
 
-    def ended_by(self, run: int, row: Row) -> EndedBy | None:
+    def ended_by(self, run: int, row: MetricsRow) -> EndedBy | None:
         """Say why a run ended at a row of its metrics; None where it goes on after it."""
         found = self.runs[run]
         cap = found.cap or LONGEST
@@ -78,7 +78,7 @@ class Measurement:
     """
 
     iteration: int
-    rows: list[Row]
+    rows: list[MetricsRow]
     accuracies: list[Tensor | None]  # a run evaluated each, (clients,)
     runs: list[int]  # numbers in the study
     wave: list[int]  # numbers of all runs that advance together here

@@ -27,7 +27,7 @@ from dspodfl.folder import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest,
 from dspodfl.folder import claim as claim_folder
 from dspodfl.forecast import ADVICE, expected_seconds
 from dspodfl.grid import Cell
-from dspodfl.metrics import COLUMNS, Row
+from dspodfl.metrics import METRICS, MetricsRow
 from dspodfl.plan import Plan
 from dspodfl.progress import Progress
 from dspodfl.provenance import provenance
@@ -146,7 +146,7 @@ class Sweep:
         first = batch[0][1]
         study = replace(first, runs=[run for _, each in batch for run in each.runs])
         owner = [cell for cell, each in batch for _ in each.runs]
-        rows: dict[str, list[Row]] = {cell.digest: [] for cell, _ in batch}
+        rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell, _ in batch}
         over: set[int] = set()
         going = {cell.digest: len(each.runs) for cell, each in batch}
         since = time.monotonic()
@@ -165,7 +165,7 @@ class Sweep:
             yield from done
             since = time.monotonic() if done else since
 
-    def _finish(self, done: Mapping[str, tuple[Cell, list[Row]]], seconds: float) -> None:
+    def _finish(self, done: Mapping[str, tuple[Cell, list[MetricsRow]]], seconds: float) -> None:
         """Keep the rows of cells that have ended together."""
         tables = {}
         for digest, (cell, rows) in done.items():
@@ -214,7 +214,7 @@ class Sweep:
             for place, axis in enumerate(self.axes):
                 table.insert(place, axis, [cell.point[axis]] * len(table))
             tables.append(table)
-        empty = pd.DataFrame(columns=[*self.axes, *COLUMNS])
+        empty = pd.DataFrame(columns=[*self.axes, *METRICS])
         return pd.concat(tables, ignore_index=True) if tables else empty
 
     def about(self) -> dict[str, Any]:
@@ -318,7 +318,7 @@ def _read(store: Folder, name: str, cell: Cell) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it, and the cell is run again") from error
     about = table.attrs.get(_ABOUT, {})
-    if list(table.columns) != list(COLUMNS) or about.get("kind", "cell") != "cell":
+    if list(table.columns) != list(METRICS) or about.get("kind", "cell") != "cell":
         raise DataError(f"{path}: not the rows of a cell; delete it, and the cell is run again")
     return table
 

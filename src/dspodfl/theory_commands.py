@@ -111,11 +111,11 @@ def bound(
     record = found.record() | ({} if laid is None else {"compared": _records(laid.verdicts), "inside": laid.inside})
     if out is not None:
         from dspodfl.bounds.comparison import predicted
-        from dspodfl.plots.theory import course
+        from dspodfl.plots.theory import bound_course
 
         curves = predicted(found) if laid is None else laid.table
         tables = {"table.csv": found.table(), "curves.csv": curves}
-        _write(out, "theory bound", record, tables, course(curves, _title(settled)) if len(curves) else None)
+        _write(out, "theory bound", record, tables, bound_course(curves, _title(settled)) if len(curves) else None)
     if as_json:
         say(json.dumps(record, ensure_ascii=False))
         return
@@ -144,18 +144,18 @@ def sweep(
     """How ρ̃, safe learning rates, rate and gap move over a grid of settings; nothing is trained."""
     from dspodfl.bounds.grid import over_cells
     from dspodfl.grid import Axis, cells
-    from dspodfl.metrics import COLUMNS
+    from dspodfl.metrics import METRICS
 
     base = _load(config, changes, algorithms, seeds)
     axes = [Axis.parse(text) for text in over]
-    grid = cells(base.model_dump(exclude_unset=True), axes, COLUMNS)
+    grid = cells(base.model_dump(exclude_unset=True), axes, METRICS)
     _claim(out, overwrite)
     with for_command(quiet=as_json) as progress:
         table = over_cells(grid, epsilon, reach, points, progress.stage)
     names = [axis.name for axis in axes]
     record = {"axes": names, "rows": _records(table)}
     if out is not None:
-        from dspodfl.plots.theory import sweep as drawn
+        from dspodfl.plots.theory import bound_sweep as drawn
 
         _write(out, "theory sweep", record, {"table.csv": table}, drawn(table, names, _title(base)))
     if as_json:
@@ -174,15 +174,15 @@ def print_sweep(table: pd.DataFrame, names: Sequence[str], of: str) -> None:
         names: The axes.
         of: What was varied.
     """
-    from dspodfl.bounds.grid import COLUMNS
+    from dspodfl.bounds.grid import BOUND_COLUMNS
     from dspodfl.plots import axis_head, axis_name
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     convex = bool(table["radius"].notna().any())
-    told = [name for name in COLUMNS if table[name].notna().any() and not (convex and name == "mean_gradient")]
+    told = [name for name in BOUND_COLUMNS if table[name].notna().any() and not (convex and name == "mean_gradient")]
     for name in (*names, *told):
         left = name in (*names, "algorithm")
-        head = axis_head(name) if name in names else COLUMNS[name]
+        head = axis_head(name) if name in names else BOUND_COLUMNS[name]
         shown.add_column(Text(head), justify="left" if left else "right", no_wrap=True)
     for row in table.to_dict("records"):
         shown.add_row(*(_cell(row[name]) for name in (*names, *told)))

@@ -11,7 +11,7 @@ from dspodfl.errors import DataError
 from dspodfl.files import entry_of, is_folder, is_temporary
 from dspodfl.folder import CHECKPOINTS, COMPLETE, MANIFEST, Folder, Manifest
 from dspodfl.journal import JOURNAL
-from dspodfl.metrics import COLUMNS
+from dspodfl.metrics import METRICS
 from dspodfl.outcome import RESULT, Outcome, is_outcome
 from dspodfl.results import Result, has_journal
 from dspodfl.rows import Rows
@@ -124,7 +124,7 @@ def _unfinished(found: Verified, manifest: Manifest) -> None:
 
 def _journal(folder: Path) -> list[str]:
     try:
-        return [f"{folder}: {damage}" for damage in journal.read(folder / JOURNAL, Rows(), COLUMNS).damage]
+        return [f"{folder}: {damage}" for damage in journal.read(folder / JOURNAL, Rows(), METRICS).damage]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return [f"{folder}: {JOURNAL} is damaged ({error})"]
 

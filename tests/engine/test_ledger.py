@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, classified, erdos_renyi, make_run
 
-from dspodfl.delay import COLUMNS, Meter, in_order
+from dspodfl.delay import DELAYS, Meter, in_order
 from dspodfl.engine import Stack, ledger
 from dspodfl.graph import generate
 from dspodfl.learning_rate import Diminishing
@@ -27,7 +27,7 @@ def assert_ledger_is_meter(runs, iterations=40):
     for r, run in enumerate(runs):
         events = block.events(r)
         expected = metered(run, events, block.k)
-        for name in COLUMNS:
+        for name in DELAYS:
             assert np.array_equal(getattr(block.tally, name)[:, r].numpy(), getattr(expected, name)), name
         assert np.array_equal(block.tally.sgd_steps[:, r].numpy(), np.cumsum(events.v.sum(axis=1)))
         assert np.array_equal(block.tally.link_uses[:, r].numpy(), np.cumsum(events.v_hat.sum(axis=1)))

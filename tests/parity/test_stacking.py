@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, final, make_run, scattered
 
-from dspodfl.delay import COLUMNS
+from dspodfl.delay import DELAYS
 from dspodfl.engine import Stack, loop
 from dspodfl.engine.mix import DENSE
 from dspodfl.graph import Part, generate
@@ -50,7 +50,7 @@ def test_events_minibatches_and_delays_of_a_run_are_exactly_those_it_has_alone(d
         assert np.array_equal(together.events(r).v, alone.events(0).v)
         assert np.array_equal(together.events(r).v_hat, alone.events(0).v_hat)
         assert torch.equal(together.active[:, stack.links[r]], alone.active)
-        for name in (*COLUMNS, "sgd_steps", "link_uses"):
+        for name in (*DELAYS, "sgd_steps", "link_uses"):
             assert torch.equal(getattr(together.tally, name)[:, r], getattr(alone.tally, name)[:, 0])
         own = Problem(model, [(run.seed, run.data)], batch_size=3).minibatches(np.arange(30))
         assert torch.equal(rows[:, stack.rows[r]], own)
@@ -278,7 +278,7 @@ def test_counters_are_sums_over_the_events_before(longest, monkeypatch):
         for look in mine[1:]:
             assert look.counters.sgd_steps == v[: look.iteration].sum()
             assert look.counters.link_uses == v_hat[: look.iteration].sum()
-            for name in COLUMNS:
+            for name in DELAYS:
                 expected = float(getattr(block.tally, name)[look.iteration - 1, 0])
                 assert getattr(look.counters, f"delay_{name}") == expected
 

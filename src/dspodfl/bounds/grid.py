@@ -12,7 +12,7 @@ from dspodfl.bounds.appraisal import POINTS, Appraisal, Cache, Case, appraise
 from dspodfl.errors import ConfigError, InputError
 from dspodfl.grid import Cell
 
-COLUMNS = {
+BOUND_COLUMNS = {
     "algorithm": "algorithm",
     "rho_tilde": "ρ̃",
     "d_min": "d_min",

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from dspodfl.budget import COLUMNS as BUDGETS
-from dspodfl.budget import DEFAULT_DELAY, Budget
+from dspodfl.budget import COST_COLUMNS, DEFAULT_DELAY, Budget
 from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
@@ -80,13 +79,13 @@ class Until(Table):
     def _one(self) -> Until:
         given = {key: value for key, value in self if value is not None}
         if len(given) != 1:
-            refuse("train.until", given, f"a table with exactly one of {', '.join(BUDGETS)}")
+            refuse("train.until", given, f"a table with exactly one of {', '.join(COST_COLUMNS)}")
         return self
 
     @property
     def budget(self) -> Budget:
         """The one that is given."""
-        kind = next(kind for kind in BUDGETS if getattr(self, kind) is not None)
+        kind = next(kind for kind in COST_COLUMNS if getattr(self, kind) is not None)
         return Budget(kind, getattr(self, kind))
 
 

@@ -25,7 +25,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (5, 2, 1, 2))
 """The values of a second axis."""
 
 
-def course(table: pd.DataFrame, title: str = "") -> Figure:
+def bound_course(table: pd.DataFrame, title: str = "") -> Figure:
     """Errors against iterations, a row of panels an algorithm: measured mean and 2 standard errors, bounds, gap.
 
     Columns: algorithm, iteration, and for both errors <error>_bound, _printed, _gap, and, where it was measured,
@@ -87,7 +87,7 @@ PANELS = {
 """Columns of a sweep that are drawn, what they are called, and whether their axis is logarithmic."""
 
 
-def sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
+def bound_sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
     """Draw columns of a sweep against its first axis.
 
     Colour and marker are those of the algorithm, as in every figure; dashes tell the values of further axes apart.
