@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -351,3 +353,12 @@ def logarithmic(axis: Axis, left: float, right: float, text: Callable[[float], s
     axis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(lambda value, _: text(value) if text else f"{value:,.10g}")
+
+
+def picture(figure: Figure, form: str) -> bytes:
+    """Return a figure as ``png`` or ``svg``; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE), warnings.catch_warnings():  # the names inside an SVG are made from its hashsalt
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is drawn as an empty box
+        figure.savefig(buffer, format=form, metadata={"Date": None} if form == "svg" else None)
+    return buffer.getvalue()
