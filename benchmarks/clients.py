@@ -11,9 +11,9 @@ from benchmarks.machine import release
 from benchmarks.rows import BATCH, Bench, Row, starts
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, make_run, shared, squarest
-from dspodfl.data import Dataset, Federation
 from dspodfl.engine import Stack
-from dspodfl.models import build
+from dspodfl.problem.data import Dataset, Federation
+from dspodfl.problem.models import build
 
 KEY = "clients"
 _MANY = 500_000

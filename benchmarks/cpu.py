@@ -13,11 +13,11 @@ from benchmarks.loops import CarefulLoop, ResearchLoop
 from benchmarks.rows import BATCH, Bench, Row, starts
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, images, make_run, shared, squarest
-from dspodfl.data import Dataset, Federation, partitions
+from dspodfl.algorithms.schedules import SCHEDULES
 from dspodfl.engine import Run, Stack
-from dspodfl.graph import generate
-from dspodfl.models import build
-from dspodfl.schedule import SCHEDULES
+from dspodfl.network.graph import generate
+from dspodfl.problem.data import Dataset, Federation, partitions
+from dspodfl.problem.models import build
 
 Group = Callable[[], Iterator[Row]]
 DGD_ONLY = "the loops do DGD alone"

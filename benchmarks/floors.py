@@ -25,9 +25,9 @@ import torch
 from torch import nn
 
 from benchmarks.machine import Machine
+from dspodfl.algorithms.schedules import Sporadic
 from dspodfl.engine import Run
-from dspodfl.models import Model
-from dspodfl.schedule import Sporadic
+from dspodfl.problem.models import Model
 
 _CYCLE = 1000  # iterations over which probabilities that change with the iteration are averaged
 

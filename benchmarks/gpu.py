@@ -26,15 +26,15 @@ from benchmarks.table import duration
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, geometric, images, make_run, shared, torus
 from dspodfl import Config
-from dspodfl.config.build import Own, build
-from dspodfl.data import Dataset, Federation, partitions
+from dspodfl.algorithms.schedules import SCHEDULES
 from dspodfl.engine import Stack
 from dspodfl.engine.device import products
-from dspodfl.graph import Graph, generate
-from dspodfl.models import Model
-from dspodfl.models import build as build_model
-from dspodfl.schedule import SCHEDULES
-from dspodfl.study import Study, measure
+from dspodfl.network.graph import Graph, generate
+from dspodfl.problem.data import Dataset, Federation, partitions
+from dspodfl.problem.models import Model
+from dspodfl.problem.models import build as build_model
+from dspodfl.study.builder import Own, build
+from dspodfl.study.study import Study, measure
 
 _GIB = 2**30
 _BLOCK = 400

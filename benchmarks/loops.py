@@ -11,8 +11,8 @@ from torch.func import grad, vmap
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from dspodfl.engine import Run
-from dspodfl.mixing import matrix
-from dspodfl.models import Model
+from dspodfl.network.weights import matrix
+from dspodfl.problem.models import Model
 
 LOSSES = {"hinge": nn.MultiMarginLoss, "cross_entropy": nn.CrossEntropyLoss}
 """PyTorch's own, one operation each; both average over the samples."""

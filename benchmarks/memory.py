@@ -15,9 +15,9 @@ from benchmarks.machine import Machine
 from benchmarks.rows import BATCH, Bench, starts
 from benchmarks.turns import Steady
 from benchmarks.worlds import images, make_run, random_images, shared, squarest
-from dspodfl.data import Dataset
 from dspodfl.engine import Stack
-from dspodfl.models import build
+from dspodfl.problem.data import Dataset
+from dspodfl.problem.models import build
 
 _ROOT = Path(__file__).resolve().parents[1]
 

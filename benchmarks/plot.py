@@ -14,7 +14,7 @@ from matplotlib.ticker import NullFormatter
 
 from benchmarks.clients import KEY
 from benchmarks.rows import Report, Row
-from dspodfl.plots import STYLE, picture
+from dspodfl.analysis.figures import STYLE, picture
 
 COLOURS = {"cpu": "#0072B2", "gpu": "#D55E00"}
 

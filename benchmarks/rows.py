@@ -16,8 +16,8 @@ import torch
 from benchmarks.machine import Machine
 from dspodfl.engine import Run, Stack
 from dspodfl.engine.device import products
-from dspodfl.models import Model
-from dspodfl.problem import Problem
+from dspodfl.problem.models import Model
+from dspodfl.problem.problem import Problem
 
 BATCH = 16
 

@@ -25,16 +25,16 @@ import torch
 from benchmarks.machine import name_of
 from benchmarks.turns import say
 from benchmarks.worlds import SAMPLES, geometric, make_run, shared
-from dspodfl.data import load, parts
-from dspodfl.distributed import Group, launch, launched
+from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Shard, Split, Stack, simulate
-from dspodfl.engine import split as splitting
 from dspodfl.engine import stack as stacking
-from dspodfl.models import build
-from dspodfl.placement import cut, place
-from dspodfl.problem import Problem
-from dspodfl.rule import RULES
-from dspodfl.scale import expected_rows
+from dspodfl.engine.steppers import sharded as splitting
+from dspodfl.engine.transport.torch_distributed import Group, launch, launched
+from dspodfl.problem.data import load, parts
+from dspodfl.problem.models import build
+from dspodfl.problem.problem import Problem
+from dspodfl.study.division import expected_rows
+from dspodfl.study.placement import cut, place
 
 BATCH = 16
 _STRIDE = 10
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.json.write_text(json.dumps(report, indent=1))
     if given.plot is not None:
         from benchmarks.scale_plot import draw
-        from dspodfl.plots import picture
+        from dspodfl.analysis.figures import picture
 
         given.plot.write_bytes(picture(draw(report), "png"))
     print(f"{report['machine']}, {report['cores']} cores, one thread a rank; svm, geometric graph")

@@ -24,8 +24,8 @@ from scipy.optimize import nnls
 from benchmarks.worlds import geometric, make_run, random_images, shared, squarest
 from dspodfl.engine import Run
 from dspodfl.engine.shard import crossings
-from dspodfl.graph import Graph
-from dspodfl.placement import place
+from dspodfl.network.graph import Graph
+from dspodfl.study.placement import place
 
 _MEAN_STEP = {"dspodfl": 0.5, "dgd": 1.0}
 """Mean chance of a step under Beta(½, ½) rates."""

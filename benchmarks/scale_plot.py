@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from dspodfl.plots import COLOURS, NAMES, STYLE
+from dspodfl.analysis.figures import COLOURS, NAMES, STYLE
 
 _PHASES = {
     "compute": "#0072B2",

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.machine import wait
+from dspodfl.algorithms.rules import RULES, Rule
 from dspodfl.engine import Block, Snapshot, Stack, simulate
-from dspodfl.problem import Problem
-from dspodfl.rule import RULES, Rule
+from dspodfl.problem.problem import Problem
 
 _FOREVER = 10**12
 

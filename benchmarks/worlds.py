@@ -8,14 +8,14 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.turns import say
-from dspodfl.data import Dataset, Federation, load, partitions
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.algorithms.schedules import named
 from dspodfl.engine import Run
 from dspodfl.errors import DataError
-from dspodfl.graph import Graph
-from dspodfl.learning_rate import Constant
-from dspodfl.rates import Beta, Rates
-from dspodfl.schedule import named
-from dspodfl.topology import Static, Wiring
+from dspodfl.network.graph import Graph
+from dspodfl.network.rates import Beta, Rates
+from dspodfl.network.topology import Static, Wiring
+from dspodfl.problem.data import Dataset, Federation, load, partitions
 
 SHAPES = {"fmnist": ((1, 28, 28), 60_000, 10_000), "cifar10": ((3, 32, 32), 50_000, 10_000)}
 """Name -> (shape of a sample, training samples, test samples)."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dspodfl import rng
-from dspodfl.data.sources import MINI_FILE, load
+from dspodfl.problem.data.named import MINI_FILE, load
 from dspodfl.rng import Stream
 
 TARGET = Path(__file__).resolve().parents[1] / "src" / "dspodfl" / "data" / MINI_FILE

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from dspodfl import formatting
-from dspodfl.experiment import named, names
-from dspodfl.outcome import Outcome
-from dspodfl.plots import NAMES, picture
+from dspodfl.analysis import formatting
+from dspodfl.analysis.figures import NAMES, picture
+from dspodfl.experiments.definition import named, names
+from dspodfl.experiments.result import Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "docs" / "paper" / "runs"

@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from dspodfl import Config, Dataset, run
-from dspodfl.data import load
+from dspodfl.problem.data import load
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ import pandas as pd
 import torch
 from tests.theory.worlds import Place, RidgeWorld, WavesWorld, WellsWorld
 
-from dspodfl.graph import Graph
-from dspodfl.theory import convex, nonconvex, pl, spectral
+from dspodfl.network.graph import Graph
+from dspodfl.theory.formulas import convex, nonconvex, pl, spectral
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "theory"
 GRAPHS: dict[str, dict[str, float]] = {"path": {}, "ring": {}, "star": {}, "geometric": {"radius": 0.6}, "complete": {}}

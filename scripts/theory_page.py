@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dspodfl import mixing
-from dspodfl.graph import Graph, generate
-from dspodfl.plots import STYLE, picture
-from dspodfl.theory import Constants, convex, spectral
+from dspodfl.analysis.figures import STYLE, picture
+from dspodfl.network import weights as mixing
+from dspodfl.network.graph import Graph, generate
+from dspodfl.theory.formulas import Constants, convex, spectral
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES, IMAGES, PAGE = ROOT / "docs" / "theory", ROOT / "docs" / "images" / "theory", ROOT / "docs" / "theory.md"

@@ -9,7 +9,8 @@ import pytest
 import torch
 from pydantic import BaseModel
 
-from dspodfl import Config, cli
+from dspodfl import Config
+from dspodfl.ui.cli import app as cli
 
 TINY = {
     "seeds": 1,

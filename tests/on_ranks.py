@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from dspodfl import Config
-from dspodfl.checkpoint import Store, load
-from dspodfl.distributed import Group
-from dspodfl.keeper import Keeper
-from dspodfl.resume import Unfinished
-from dspodfl.simulation import Simulation
+from dspodfl.engine.transport.torch_distributed import Group
+from dspodfl.study.session import Simulation
+from dspodfl.study.store.checkpoint import Store, load
+from dspodfl.study.store.resume import Unfinished
+from dspodfl.study.store.run_folder import Keeper
 
 
 def plain(result):

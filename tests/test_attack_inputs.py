@@ -9,15 +9,15 @@ from scripts.attack.hostile import ARCHIVES, EDGES, GRAPHMLS
 from scripts.attack.sandbox import Ending, judge
 from tests.edge import CommandLine, tiny
 
-from dspodfl import Config, ConfigError, InputError, bounded, run
-from dspodfl.bounds import appraise
-from dspodfl.data import Dataset, load_npz
-from dspodfl.data.formats import read_cifar_python
-from dspodfl.data.synthetic import ridge
-from dspodfl.errors import DataError
-from dspodfl.graph_file import read_graph
-from dspodfl.grid import Axis, cells
-from dspodfl.metrics import METRICS
+from dspodfl import Config, ConfigError, InputError, run
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.config.grid import Axis, cells
+from dspodfl.errors import DataError, bounded
+from dspodfl.network.graph_io import read_graph
+from dspodfl.problem.data import Dataset, load_npz
+from dspodfl.problem.data.formats import read_cifar_python
+from dspodfl.problem.data.synthetic import ridge
+from dspodfl.theory.assess import appraise
 
 # --- a slice of the attack --------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ def test_labels_and_headers_beyond_all_measure_are_refused(tmp_path, name, says)
 
 def test_a_bomb_is_refused_by_what_it_says_it_unpacks_to(tmp_path, monkeypatch):
     ARCHIVES["3.75 GiB of zeros, packed"](tmp_path / "a.npz")
-    monkeypatch.setattr("dspodfl.memory.available", lambda: 2**32)
+    monkeypatch.setattr("dspodfl.errors.memory.available", lambda: 2**32)
     with bounded.open_npz(tmp_path / "a.npz") as archive:
         assert archive.headers["x"].size == 240 * 2**24
         with pytest.raises(DataError, match=r"array x takes 3\.8 GiB, and 4\.0 GiB of memory are free"):
@@ -134,8 +134,8 @@ def test_a_bomb_is_refused_by_what_it_says_it_unpacks_to(tmp_path, monkeypatch):
 def test_samples_that_do_not_fit_together_are_refused_before_any_is_unpacked(tmp_path, monkeypatch):
     for file in ("a", "b", "c", "test"):
         np.savez_compressed(tmp_path / f"{file}.npz", x=np.zeros((1000, 100), np.float32), y=np.zeros(1000, int))
-    monkeypatch.setattr("dspodfl.memory.available", lambda: 10**6)
-    monkeypatch.setattr("dspodfl.bounded.Npz.__getitem__", lambda self, name: pytest.fail("unpacked"))
+    monkeypatch.setattr("dspodfl.errors.memory.available", lambda: 10**6)
+    monkeypatch.setattr("dspodfl.errors.bounded.Npz.__getitem__", lambda self, name: pytest.fail("unpacked"))
     with pytest.raises(DataError, match=r"all its samples.* takes 3 MiB, and 1,000,000 bytes of memory are free"):
         load_npz(tmp_path)
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scripts.attack.hostile import ARCHIVES, THINGS
 
-from dspodfl import bounded, memory
-from dspodfl.errors import DataError
+from dspodfl.errors import DataError, bounded, memory
 
 LIES = {name for name in ARCHIVES if name.startswith(("a header", "half", "objects"))}
 LIES -= {"a header of no samples", "a header of truths"}  # so they are

@@ -12,14 +12,14 @@ from tests.teams import together
 from tests.test_plan import in_waves
 
 from dspodfl import Config, Result, Simulation, run
-from dspodfl.bounds.appraisal import appraise
-from dspodfl.budget import Budget, ended_by
-from dspodfl.checkpoint import Store
 from dspodfl.config import dumps
-from dspodfl.config.build import build
 from dspodfl.engine import Alone
+from dspodfl.engine.horizon import last_iterations
 from dspodfl.errors import ConfigError
-from dspodfl.horizon import last_iterations
+from dspodfl.network.budget import Budget, ended_by
+from dspodfl.study.builder import build
+from dspodfl.study.store.checkpoint import Store
+from dspodfl.theory.assess.assessment import appraise
 
 FIVE = ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"]
 UNTIL = {"delay": 60.0, "normalized_delay": 20.0, "bytes": 3000.0, "iterations": 13}

@@ -13,13 +13,14 @@ from tests.edge import merged, on_the_cpu, tiny
 from tests.test_plan import in_waves
 from torch import nn
 
-from dspodfl import DataError, Result, Simulation, checkpoint, run
-from dspodfl.checkpoint import FOLDER, MANIFEST, Store, load
+from dspodfl import DataError, Result, Simulation, run
+from dspodfl._kernels.cpu import linear as compiled
+from dspodfl.algorithms.schedules import dspodfl as sporadic
 from dspodfl.engine import state
-from dspodfl.keeper import Keeper
-from dspodfl.kernels import compiled
-from dspodfl.resume import Unfinished
-from dspodfl.schedule import dspodfl as sporadic
+from dspodfl.study.store import checkpoint
+from dspodfl.study.store.checkpoint import FOLDER, MANIFEST, Store, load
+from dspodfl.study.store.resume import Unfinished
+from dspodfl.study.store.run_folder import Keeper
 
 EVERYTHING = {
     "algorithms": ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"],

@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from tests.edge import TINY_TOML, CommandLine
 
 from dspodfl import Config, DataError, InputError, Result, replay, run
+from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.analysis.metrics import METRICS
 from dspodfl.config import load, template
-from dspodfl.interrupt import Interrupted
-from dspodfl.metrics import METRICS
-from dspodfl.models import MODELS
-from dspodfl.results import FILES
-from dspodfl.schedule import SCHEDULES
+from dspodfl.errors.signals import Interrupted
+from dspodfl.problem.models import MODELS
+from dspodfl.study.result import FILES
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 """The surroundings of a process of its own."""
@@ -96,7 +96,7 @@ def test_without_a_command_the_help_is_shown(dspodfl):
 
 
 def test_asking_for_the_version_needs_no_torch():
-    code = "import sys, dspodfl.cli; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    code = "import sys, dspodfl.ui.cli.app; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -469,7 +469,7 @@ def test_the_study_says_where_it_comes_from(dspodfl, no_pictures):
 
 @pytest.mark.parametrize("commit", ["0123abcd", None])
 def test_the_study_says_which_commit_it_was_run_from_if_any(dspodfl, no_pictures, monkeypatch, commit):
-    monkeypatch.setattr("dspodfl.provenance._git", lambda *_: commit)
+    monkeypatch.setattr("dspodfl.study.provenance._git", lambda *_: commit)
     assert json.loads(dspodfl("run", "study.toml", "--out", "out", "--json").out)["study"]["commit"] == commit
 
 
@@ -561,7 +561,7 @@ def test_an_interrupted_study_is_written_as_far_as_it_was_measured(tmp_path):
     sign = tmp_path / "sign"
     (tmp_path / "study.toml").write_text(TINY_TOML.replace('"dgd"', '"spy:watch"'))
     (tmp_path / "spy.py").write_text(
-        "from pathlib import Path\nfrom dspodfl.schedule import dgd\n"
+        "from pathlib import Path\nfrom dspodfl.algorithms.schedules import dgd\n"
         "def watch(k, part, rates):\n"
         "    if k.min() >= 500: Path('sign').touch()\n"  # what came before has been measured
         "    return dgd(k, part, rates)\n"

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dspodfl.comparison import compare, sentence, table
-from dspodfl.costs import Cost
-from dspodfl.display import print_table
-from dspodfl.metrics import METRICS
-from dspodfl.standings import ACCURACY, ERROR, choose_targets
+from dspodfl.analysis.comparison import compare, sentence, table
+from dspodfl.analysis.costs import Cost
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.analysis.standings import ACCURACY, ERROR, choose_targets
+from dspodfl.ui.console.results import print_table
 
 BUDGET = {"train": {"until": {"delay": 100.0}}}
 
@@ -390,7 +390,8 @@ def five(spoiled):
 @pytest.mark.parametrize("spoiled", [False, True])
 @pytest.mark.parametrize("config", [{"train": {"until": {"delay": 10000}}}, {"train": {"iterations": 100}}])
 def test_five_algorithms_and_three_targets_fit_80_columns(config, spoiled, monkeypatch, capsys):
-    from dspodfl import display, terminal
+    from dspodfl.study import terminal
+    from dspodfl.ui.console import results as display
 
     found = shown(five(spoiled), config)
     assert len(found.rows) == 5 and sum("to\n" in column.head for column in found.columns) == 3

@@ -3,7 +3,7 @@
 import pytest
 
 from dspodfl import InputError
-from dspodfl.costs import Cost, from_config, from_record, parse
+from dspodfl.analysis.costs import Cost, from_config, from_record, parse
 
 
 @pytest.mark.parametrize(

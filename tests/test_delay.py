@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, classified, cuts, erdos_renyi, graphs, make_run
 
-from dspodfl.delay import CHUNK, DELAYS, Delays, Meter
+from dspodfl.algorithms.learning_rate import Diminishing
+from dspodfl.algorithms.schedules import named
 from dspodfl.engine import Stack
-from dspodfl.events import Events
-from dspodfl.graph import Graph, Part, generate
-from dspodfl.learning_rate import Diminishing
-from dspodfl.rates import Given, Rates, Uniform
-from dspodfl.schedule import named
-from dspodfl.topology import Flicker, Markov, Static, Switching, Waypoint
+from dspodfl.network.delay import CHUNK, DELAYS, Delays, Meter
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Graph, Part, generate
+from dspodfl.network.rates import Given, Rates, Uniform
+from dspodfl.network.topology import Flicker, Markov, Static, Switching, Waypoint
 
 DATA = classified()
 

@@ -17,13 +17,13 @@ from tests.on_ranks import mixed_twice
 
 from dspodfl import Config, InputError, Result
 from dspodfl import run as run_alone
-from dspodfl.checkpoint import Store
 from dspodfl.config.toml import dumps
 from dspodfl.engine import Alone
-from dspodfl.graph import GENERATORS
-from dspodfl.keeper import Keeper
-from dspodfl.results import Key
-from dspodfl.running import Asked, _again, _left_there, on_ranks
+from dspodfl.network.graph import GENERATORS
+from dspodfl.study.result import Key
+from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.run_folder import Keeper
+from dspodfl.ui.cli.run import Asked, _again, _left_there, on_ranks
 
 EXACT = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "bytes", "diverged"]
 EXACT += [f"delay_{part}{how}" for part in ("processing", "transmission", "total") for how in ("", "_normalized")]
@@ -120,7 +120,7 @@ ENVIRONMENT = os.environ | {
 }
 LAUNCH = """
 import sys
-from dspodfl.distributed import launch
+from dspodfl.engine.transport.torch_distributed import launch
 sys.exit(launch(int(sys.argv[1]), sys.argv[2:], module="tests.on_ranks"))
 """
 

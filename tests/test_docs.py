@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dspodfl import Config, rng
+from dspodfl.analysis.metrics import METRICS
 from dspodfl.config import template
-from dspodfl.data import coerce, partitions
-from dspodfl.metrics import METRICS
+from dspodfl.problem.data import coerce, partitions
 from dspodfl.rng import Stream
 
 ROOT = Path(__file__).parents[1]

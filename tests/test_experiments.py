@@ -9,14 +9,15 @@ import pandas as pd
 import pytest
 from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 
-from dspodfl import ConfigError, InputError, sweep
-from dspodfl import experiment as experiments
-from dspodfl.experiment import named, names
-from dspodfl.metrics import METRICS
-from dspodfl.outcome import Outcome, read
-from dspodfl.schedule import SCHEDULES
-from dspodfl.sweep import Sweep
-from dspodfl.verdict import CHECKS
+from dspodfl import ConfigError, InputError
+from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.experiments import definition as experiments
+from dspodfl.experiments import sweep
+from dspodfl.experiments.claims import CHECKS
+from dspodfl.experiments.definition import named, names
+from dspodfl.experiments.result import Outcome, read
+from dspodfl.experiments.sweep import Sweep
 
 ALL = [named(name) for name in names()]
 IDS = [e.name for e in ALL]

@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.edge import TINY_TOML, CommandLine, tiny
 
-from dspodfl import failures, run, terminal
-from dspodfl.checkpoint import Store
+from dspodfl import run
 from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError
-from dspodfl.interrupt import Interrupted
-from dspodfl.results import Result
+from dspodfl.errors.signals import Interrupted
+from dspodfl.study import terminal
+from dspodfl.study.result import Result
+from dspodfl.study.store.checkpoint import Store
+from dspodfl.ui.cli import failures
 
 ROOT_ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p.endswith("src"))}
 
@@ -209,7 +211,7 @@ def test_checkpoints_that_are_there_are_said_to_be_there_whatever_the_run_was_do
     def interrupted(*_):
         raise Interrupted(15)
 
-    monkeypatch.setattr("dspodfl.running._set_up", interrupted)
+    monkeypatch.setattr("dspodfl.ui.cli.run._set_up", interrupted)
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 143 and "nothing was written" in answer.err
     run(tiny(), device="cpu", out="out", callbacks=[lambda _: True])

@@ -10,14 +10,14 @@ from tests.teams import together
 from tests.test_plan import in_waves
 
 from dspodfl import InputError, Simulation
-from dspodfl.checkpoint import Store, load
-from dspodfl.config.build import build
 from dspodfl.engine import Alone
-from dspodfl.findings import Findings
-from dspodfl.plan import Plan
-from dspodfl.results import typed
-from dspodfl.scale import Division
-from dspodfl.study import Watch, measure
+from dspodfl.study.builder import build
+from dspodfl.study.division import Division
+from dspodfl.study.measurements import Findings
+from dspodfl.study.result import typed
+from dspodfl.study.store.checkpoint import Store, load
+from dspodfl.study.study import Watch, measure
+from dspodfl.study.waves import Plan
 
 CPU, LAST = torch.device("cpu"), 4
 STUDY = SimpleNamespace(

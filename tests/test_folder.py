@@ -13,13 +13,14 @@ import pytest
 from tests.edge import TINY_TOML, CommandLine, tiny
 from tests.test_checkpoint import small_disk
 
-from dspodfl import Config, DataError, InputError, Result, files, run
-from dspodfl.checkpoint import FOLDER, Store
-from dspodfl.folder import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest
-from dspodfl.journal import JOURNAL
-from dspodfl.lock import LOCK, Lock
-from dspodfl.outcome import Outcome
-from dspodfl.verify import verify
+from dspodfl import Config, DataError, InputError, Result, run
+from dspodfl.experiments.result import Outcome
+from dspodfl.study.store import files
+from dspodfl.study.store.checkpoint import FOLDER, Store
+from dspodfl.study.store.folder import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest
+from dspodfl.study.store.lock import LOCK, Lock
+from dspodfl.study.store.metrics_log import JOURNAL
+from dspodfl.ui.cli.verify import verify
 
 SWEEP = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", "swept", "--quiet")
 
@@ -47,7 +48,7 @@ def stopped(folder, at=2, **changes):
 def died(folder, **changes):
     """A run whose process was killed: a journal and a checkpoint, and no result."""
     from dspodfl import Simulation
-    from dspodfl.keeper import Keeper
+    from dspodfl.study.store.run_folder import Keeper
 
     with Keeper(folder, {"models": True, "record": True, "beside": ""}) as keeper:
         config = tiny(train={"iterations": 8}, checkpoint={"every_iterations": 4}, **changes)
@@ -86,7 +87,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"dspodfl.files.os.{name}", full)
+            patch.setattr(f"dspodfl.study.store.files.os.{name}", full)
             with pytest.raises(OSError, match="No space left"):
                 files.write(path, b"new")
         assert listing(tmp_path) == ["file"] and path.read_bytes() == b"old"
@@ -312,7 +313,7 @@ def test_the_configuration_that_a_study_is_read_from_is_not_overwritten(dspodfl)
 
 def test_what_is_overwritten_stays_until_something_is_measured(finished, monkeypatch):
     before = finished.written()
-    monkeypatch.setattr("dspodfl.study.simulate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("dspodfl.study.study.simulate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(tiny(seeds=2), out=finished.folder / "out", overwrite=True)
     assert finished.written() == before
@@ -323,7 +324,7 @@ def test_what_is_overwritten_stays_until_something_is_measured(finished, monkeyp
 
 def test_a_new_folder_has_its_configuration_from_the_start(dspodfl):
     from dspodfl import Simulation
-    from dspodfl.keeper import Keeper
+    from dspodfl.study.store.run_folder import Keeper
 
     keeper = Keeper(dspodfl.folder / "out", {"models": True, "record": False, "beside": ""})
     Simulation(tiny()).keep(keeper, lambda: False)
@@ -377,7 +378,7 @@ def test_what_a_complete_run_needs_no_more_is_deleted_when_it_is_noticed(finishe
     assert finished("run", "--resume", "out", "--quiet").code == 0  # of another run: not ours to delete
     assert (folder / JOURNAL).exists() and (folder / FOLDER).exists()
     text = (folder / JOURNAL).read_text().splitlines()[0].rpartition("\t")[0]
-    from dspodfl.journal import _line
+    from dspodfl.study.store.metrics_log import _line
 
     record = json.loads(text)
     record["header"]["id"] = id_
@@ -721,7 +722,7 @@ def test_names_of_thousands_of_characters_are_one_line_and_exit_2(dspodfl):
 
 
 def test_an_algorithm_may_have_a_name_of_any_length(tmp_path, monkeypatch):
-    from dspodfl.schedule import dgd
+    from dspodfl.algorithms.schedules import dgd
 
     monkeypatch.setattr(Result, "draw", lambda *_: set())
     names = ["a" * 5000, "a" * 4999 + "b", "../../up", "ß" * 90]
@@ -759,14 +760,14 @@ def test_a_foreign_picture_is_not_drawn_over(finished, monkeypatch):
 
 
 def test_a_run_of_very_many_rows_is_warned_of(dspodfl, monkeypatch):
-    monkeypatch.setattr("dspodfl.rows.MANY", 5)
+    monkeypatch.setattr("dspodfl.study.store.rows.MANY", 5)
     answer = dspodfl("run", "study.toml", "--out", "out", "--json")
     assert answer.code == 0 and "about 6 rows will be measured" in answer.err and "eval.every" in answer.err
 
 
 def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, monkeypatch):
-    from dspodfl import simulation
-    from dspodfl.interrupt import Interrupted
+    from dspodfl.errors.signals import Interrupted
+    from dspodfl.study import session as simulation
 
     def stop(*_, **__):
         raise Interrupted(15)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from tests.edge import tiny
 
-from dspodfl import Config, memory
+from dspodfl import Config
 from dspodfl.config import footprint
-from dspodfl.config.build import LargeStudyWarning, build
 from dspodfl.config.footprint import check, check_model, estimate, expected_links
-from dspodfl.errors import ConfigError, InputError
-from dspodfl.graph import generate
-from dspodfl.models import build as build_model
+from dspodfl.errors import ConfigError, InputError, memory
+from dspodfl.network.graph import generate
+from dspodfl.problem.models import build as build_model
+from dspodfl.study.builder import LargeStudyWarning, build
 
 KINDS = [
     {"kind": "geometric", "radius": 0.3},
@@ -132,7 +132,7 @@ def test_a_draw_that_is_not_connected_is_told():
 
 def test_graphs_that_would_never_be_connected_are_refused_before_any_is_drawn(monkeypatch):
     monkeypatch.setattr(
-        "dspodfl.graph.GENERATORS", dict.fromkeys(("geometric", "erdos_renyi", "regular"), (True, None))
+        "dspodfl.network.graph.GENERATORS", dict.fromkeys(("geometric", "erdos_renyi", "regular"), (True, None))
     )
     for kind, n, parameters in (
         ("geometric", 4, {"radius": 1e-8}),
@@ -167,7 +167,7 @@ def test_the_default_study_is_small():
 
 
 def test_a_dense_regular_graph_that_is_hardly_ever_found_is_given_up(monkeypatch):
-    monkeypatch.setattr("dspodfl.graph._MOST_SHUFFLED", 1000)
+    monkeypatch.setattr("dspodfl.network.graph._MOST_SHUFFLED", 1000)
     with pytest.raises(InputError, match=r"graph\.degree = 90: must be smaller \(or graph\.kind = 'complete'\)"):
         generate("regular", 100, 0, degree=90)
 

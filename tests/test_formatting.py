@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspodfl import formatting
-from dspodfl.formatting import accuracy, count, delay, difference, quartiles, seconds, size, spread, to_csv
+from dspodfl.analysis import formatting
+from dspodfl.analysis.formatting import accuracy, count, delay, difference, quartiles, seconds, size, spread, to_csv
 
 FUNCTIONS = (accuracy, count, delay, difference, formatting.measure, formatting.rate, formatting.times, seconds, size)
 

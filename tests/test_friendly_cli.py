@@ -9,10 +9,11 @@ import pytest
 import typer.main
 from tests.edge import TINY_TOML, CommandLine
 
-from dspodfl import Config, cli
+from dspodfl import Config
 from dspodfl.config import load, template
 from dspodfl.config.json_schema import json_schema
-from dspodfl.results import Result
+from dspodfl.study.result import Result
+from dspodfl.ui.cli import app as cli
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.edge import TINY, merged, on_the_cpu, tiny
 
 from dspodfl import Config, Graph, InputError, run
-from dspodfl.graph import as_graph
-from dspodfl.graph_file import read_graph
+from dspodfl.network.graph import as_graph
+from dspodfl.network.graph_io import read_graph
 
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 0)]
 MATRIX = nx.to_numpy_array(nx.cycle_graph(4))

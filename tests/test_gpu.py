@@ -9,17 +9,18 @@ from tests.test_budgets import study
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, federation, final, make_run, scattered
 
 from dspodfl import Config, run
-from dspodfl.budget import Budget
-from dspodfl.config.build import build
-from dspodfl.engine import Stack, gpu
-from dspodfl.engine import advance as ways
-from dspodfl.graph import generate
-from dspodfl.kernels import _triton
-from dspodfl.learning_rate import Constant
-from dspodfl.problem import Problem
-from dspodfl.rates import Beta
-from dspodfl.rule import RULES
-from dspodfl.topology import Flicker, Waypoint
+from dspodfl._kernels import triton_support as _triton
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.algorithms.rules import RULES
+from dspodfl.engine import Stack
+from dspodfl.engine.steppers import cuda as gpu
+from dspodfl.engine.steppers import local as ways
+from dspodfl.network.budget import Budget
+from dspodfl.network.graph import generate
+from dspodfl.network.rates import Beta
+from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.problem.problem import Problem
+from dspodfl.study.builder import build
 
 pytestmark = [
     pytest.mark.gpu,

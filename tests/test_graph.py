@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import graphs, pairs, subsets
 
-from dspodfl import graph as module
 from dspodfl import rng
 from dspodfl.errors import InputError
-from dspodfl.graph import GENERATORS, Graph, Part, generate, union
+from dspodfl.network import graph as module
+from dspodfl.network.graph import GENERATORS, Graph, Part, generate, union
 from dspodfl.rng import Stream
 
 RANDOM = {

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.edge import TINY, merged, on_the_cpu
 
-from dspodfl import ConfigError, InputError, run, study, sweep
+from dspodfl import ConfigError, InputError, run
+from dspodfl.analysis.metrics import METRICS
 from dspodfl.config import Config
+from dspodfl.config.grid import NUMBERS, Axis, Point, assign, cells
 from dspodfl.errors import DataError
-from dspodfl.grid import NUMBERS, Axis, Point, assign, cells
-from dspodfl.metrics import METRICS
-from dspodfl.sweep import Sweep, claim
+from dspodfl.experiments import sweep
+from dspodfl.experiments.sweep import Sweep, claim
+from dspodfl.study import study
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +123,7 @@ def test_cells_of_one_kind_are_one_study(monkeypatch):
 
 
 def test_datasets_are_held_once(monkeypatch):
-    from dspodfl import data
+    from dspodfl.problem import data
 
     loads = []
     real = data.load
@@ -151,7 +153,7 @@ def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
 
 
 def test_a_cell_is_kept_as_soon_as_its_wave_is_done(monkeypatch, tmp_path):
-    from dspodfl.plan import Plan
+    from dspodfl.study.waves import Plan
 
     found = grid(REFRESH, eval={"every": 4})
     monkeypatch.setattr(study, "make_plan", lambda *a: Plan((), ([0, 1], [2, 3]), 1, 1, 1))
@@ -237,7 +239,7 @@ def test_cells_of_other_numbers_are_run_again(tmp_path, monkeypatch):
     (cell,) = grid()
     list(Sweep([cell], [], tmp_path))
     assert Sweep([cell], [], tmp_path).finished
-    monkeypatch.setattr("dspodfl.grid.NUMBERS", 2)
+    monkeypatch.setattr("dspodfl.config.grid.NUMBERS", 2)
     (same,) = grid()
     assert not Sweep([same], [], tmp_path).finished and same.former_digest is None
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from dspodfl.interrupt import SIGNALS, Interrupt, Interrupted
+from dspodfl.errors.signals import SIGNALS, Interrupt, Interrupted
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -56,8 +56,8 @@ def test_in_another_thread_nothing_changes():
 
 
 def test_signals_are_handled_in_one_place():
-    from dspodfl.interrupt import Handler
-    from dspodfl.supervisor import _Signals
+    from dspodfl.engine.transport.launch import _Signals
+    from dspodfl.errors.signals import Handler
 
     before = signal.getsignal(signal.SIGTERM)
     assert issubclass(Interrupt, Handler) and issubclass(_Signals, Handler)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspodfl.journal import JOURNAL, Journal, read
+from dspodfl.study.store.metrics_log import JOURNAL, Journal, read
 
 ROW = {"algorithm": "dgd", "seed": 0, "iteration": 0}
 

@@ -14,13 +14,13 @@ from tests.teams import together
 from tests.test_plan import in_waves
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
-from dspodfl import problem as problems
-from dspodfl.checkpoint import Store, load
 from dspodfl.engine import Alone
-from dspodfl.judging import EvaluationStoppedError, Judge
-from dspodfl.models.stacked import Stacked
-from dspodfl.problem import Problem, evaluated_clients, evaluated_samples, ordered_sum
-from dspodfl.resume import Unfinished
+from dspodfl.problem import problem as problems
+from dspodfl.problem.models.stacked.network import Stacked
+from dspodfl.problem.problem import Problem, evaluated_clients, evaluated_samples, ordered_sum
+from dspodfl.study.evaluator import EvaluationStoppedError, Judge
+from dspodfl.study.store.checkpoint import Store, load
+from dspodfl.study.store.resume import Unfinished
 
 IMAGES = {"name": "fmnist-mini", "partition": {"kind": "iid"}}
 STUDY = {
@@ -86,8 +86,8 @@ def test_what_is_evaluated_of_clients_is_the_same_bits_where_clients_are_divided
 def test_a_linear_model_is_evaluated_to_the_same_bits_in_any_company(features, classes, samples, dtype, threads):
     from tests.test_problem import federation
 
-    from dspodfl.data import Dataset
-    from dspodfl.models import build
+    from dspodfl.problem.data import Dataset
+    from dspodfl.problem.models import build
 
     random = np.random.default_rng(0)
     x = random.normal(size=(samples, features)).astype(np.float32)
@@ -144,7 +144,7 @@ def test_ordered_sums_are_sums(count):
 def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
     config = Config(**STUDY)
     whole = run(config).metrics
-    monkeypatch.setattr("dspodfl.judging._NUMBERS_AT_ONCE", 3 * 7850)
+    monkeypatch.setattr("dspodfl.study.evaluator._NUMBERS_AT_ONCE", 3 * 7850)
     parts = run(config).metrics
     assert parts[CLIENTS].equals(whole[CLIENTS])
     assert np.allclose(parts["consensus_error"], whole["consensus_error"], rtol=1e-12, atol=0)
@@ -153,7 +153,7 @@ def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
 @pytest.mark.parametrize("at_once", [20_000, 10**9])
 def test_stacked_networks_are_evaluated_in_as_many_batches_as_are_announced(at_once, monkeypatch):
     """They are those of GPUs; what cuts them into batches does not depend on the device."""
-    monkeypatch.setattr("dspodfl.models.stacked._ACTIVATIONS_AT_ONCE", at_once)
+    monkeypatch.setattr("dspodfl.problem.models.stacked.network._ACTIVATIONS_AT_ONCE", at_once)
     study = Simulation(tiny(data=IMAGES, model={"name": "cnn", "channels": [2]}, algorithms=["dgd"])).study
     problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=2, samples=30)
     theta = torch.stack([study.model.initial(seed) for seed in range(3)])
@@ -325,7 +325,7 @@ def test_a_second_wave_that_is_stopped_in_its_first_evaluation_begins_again(monk
 @pytest.mark.parametrize("split", ["clients", "runs"])
 def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_path):
     """The second rank alone hears a signal, in the middle of the evaluation at iteration 2."""
-    from dspodfl.keeper import Keeper
+    from dspodfl.study.store.run_folder import Keeper
 
     config = Config(**CONVOLUTIONAL, scale={"split": split})
     heard = []
@@ -380,7 +380,7 @@ APART = CONVOLUTIONAL | {
 
 def kept_apart(team, folder, stops=lambda iteration: False, before=None):
     """A study in a folder, which stops where ``stops`` says so of the iteration that is being evaluated."""
-    from dspodfl.keeper import Keeper
+    from dspodfl.study.store.run_folder import Keeper
 
     keeper = Keeper(folder, {}) if team.rank == 0 else None
     if keeper and before:
@@ -403,7 +403,7 @@ def kept_apart(team, folder, stops=lambda iteration: False, before=None):
 
 @pytest.fixture
 def _meet_seldom(monkeypatch, _one_at_a_time):
-    from dspodfl.keeper import Keeper
+    from dspodfl.study.store.run_folder import Keeper
 
     monkeypatch.setattr(Keeper, "reach", lambda self, iteration: iteration + 12)
 
@@ -473,7 +473,7 @@ def test_an_evaluation_that_is_stopped_can_be_done_again():
 
     whole = run(tiny()).metrics
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dspodfl.study.Judge", Eager)
+        patch.setattr("dspodfl.study.study.Judge", Eager)
         assert run(tiny()).metrics.equals(whole)
     assert seen[:2] == [0, 2]
 

@@ -14,10 +14,10 @@ import pytest
 from tests.test_distributed import ENVIRONMENT, LONG, ROOT, merged, ranks_of, start, wait_for, write_toml
 
 from dspodfl import Result
-from dspodfl.checkpoint import Store
-from dspodfl.distributed import _Messages
+from dspodfl.engine.transport.launch import KEY, LAUNCHER, MEETING, home_of, run_ranks
+from dspodfl.engine.transport.torch_distributed import _Messages
 from dspodfl.errors import LostRankError
-from dspodfl.supervisor import KEY, LAUNCHER, MEETING, home_of, run_ranks
+from dspodfl.study.store.checkpoint import Store
 
 LOOPBACK = ("127.", "::1", "::ffff:127.")
 ENDLESS = merged(LONG, {"train": {"iterations": 10**6}, "eval": {"every": 10**5}})
@@ -183,7 +183,9 @@ def test_a_signal_for_the_launcher_reaches_every_rank(tmp_path):
     open({str(tmp_path)!r} + '/ready' + os.environ['RANK'], 'w')
     time.sleep(60)
     """
-    launcher = script(f"from dspodfl.supervisor import run_ranks\nsys.exit(run_ranks(2, {script(program)!r}))")
+    launcher = script(
+        f"from dspodfl.engine.transport.launch import run_ranks\nsys.exit(run_ranks(2, {script(program)!r}))"
+    )
     run = subprocess.Popen(launcher, env=ENVIRONMENT, cwd=ROOT)
     wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2, "both ranks")
     run.terminate()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dspodfl.learning_rate import Constant, Diminishing, Step
+from dspodfl.algorithms.learning_rate import Constant, Diminishing, Step
 
 K = np.array([0, 1, 2, 9, 10, 11, 30, 1000])
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from dspodfl.lock import LOCK, Held, Lock, holder
+from dspodfl.study.store.lock import LOCK, Held, Lock, holder
 
 
 def other(folder):
     """A process that holds the lock of a folder."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom dspodfl.lock import Lock\n"
+        "import sys\nfrom pathlib import Path\nfrom dspodfl.study.store.lock import Lock\n"
         "Lock(Path(sys.argv[1])).take()\nprint('held', flush=True)\nsys.stdin.read()\n"
     )
     process = subprocess.Popen(
@@ -67,7 +67,7 @@ def test_a_file_that_its_holder_removes_meanwhile_is_not_taken_for_the_lock(tmp_
             (tmp_path / LOCK).unlink()
         return handle
 
-    monkeypatch.setattr("dspodfl.lock.os.open", slow)
+    monkeypatch.setattr("dspodfl.study.store.lock.os.open", slow)
     lock = Lock(tmp_path)
     lock.take()
     assert len(opened) == 2
@@ -80,7 +80,7 @@ def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("dspodfl.lock.fcntl.flock", none)
+    monkeypatch.setattr("dspodfl.study.store.lock.fcntl.flock", none)
     lock = Lock(tmp_path)
     lock.take()
     lock.release()
@@ -89,7 +89,7 @@ def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
 
 def test_a_process_of_version_0_1_is_respected_and_a_file_of_that_name_is_left_alone(tmp_path, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr("dspodfl.lock.LOCK", ".lock")
+        before.setattr("dspodfl.study.store.lock.LOCK", ".lock")
         old = Lock(tmp_path)
         old.take()
     assert holder(tmp_path) == str(os.getpid())

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.edge import on_the_cpu, tiny
 
 from dspodfl import Result, run
-from dspodfl.schedule import dgd
+from dspodfl.algorithms.schedules import dgd
 
 HOSTILE = "<script>alert('x')</script>&\""
 

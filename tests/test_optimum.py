@@ -6,9 +6,10 @@ import torch
 from tests.edge import tiny
 from torch.func import grad
 
-from dspodfl import optimum, run
-from dspodfl.config.build import build
+from dspodfl import run
 from dspodfl.errors import InputError
+from dspodfl.problem import optimum
+from dspodfl.study.builder import build
 
 LOGISTIC = {"name": "logistic", "l2": 0.2}
 

@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dspodfl import paired
-from dspodfl.paired import Reached, compare, compare_costs, deviation, difference
+from dspodfl.analysis import statistics as paired
+from dspodfl.analysis.statistics import Reached, compare, compare_costs, deviation, difference
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False).map(lambda x: round(x, 6))
 some = st.lists(numbers, min_size=2, max_size=12)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from dspodfl.graph import Graph, Part
-from dspodfl.mixing import matrix, weights
-from dspodfl.rates import Given, Rates
-from dspodfl.schedule import named
+from dspodfl.algorithms.schedules import named
+from dspodfl.network.graph import Graph, Part
+from dspodfl.network.rates import Given, Rates
+from dspodfl.network.weights import matrix, weights
 
 TRIANGLE = Graph.from_edges(3, [(0, 1), (0, 2), (1, 2)])
 SLOW, FAST = 0.02, 0.9

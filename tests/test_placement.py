@@ -9,9 +9,9 @@ from tests.worlds import ALGORITHMS, MODELS, make_run
 
 from dspodfl.engine import Shard, Stack
 from dspodfl.errors import InputError
-from dspodfl.graph import GENERATORS, generate
-from dspodfl.placement import bisect, cut, deal, place
-from dspodfl.scale import Division, expected_rows, work
+from dspodfl.network.graph import GENERATORS, generate
+from dspodfl.study.division import Division, expected_rows, work
+from dspodfl.study.placement import bisect, cut, deal, place
 
 OWN = {"geometric": {"radius": 0.3}, "erdos_renyi": {"p": 0.2}, "regular": {"degree": 4}}
 OWN["small_world"] = {"neighbours": 4, "rewire": 0.1}

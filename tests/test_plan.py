@@ -9,12 +9,14 @@ import torch
 from tests.edge import TINY_TOML, CommandLine, merged, on_the_cpu, tiny
 from tests.worlds import MODELS, make_run
 
-from dspodfl import Result, Simulation, plan, run, study
-from dspodfl.config.build import build
+from dspodfl import Result, Simulation, run
 from dspodfl.errors import OutOfMemoryError
-from dspodfl.models import build as build_model
-from dspodfl.models.model import Model
-from dspodfl.plan import Plan, activations, make_plan
+from dspodfl.problem.models import build as build_model
+from dspodfl.problem.models.model import Model
+from dspodfl.study import study
+from dspodfl.study import waves as plan
+from dspodfl.study.builder import build
+from dspodfl.study.waves import Plan, activations, make_plan
 
 CPU = torch.device("cpu")
 
@@ -51,9 +53,9 @@ def test_what_does_not_fit_is_cut_into_as_few_even_waves_as_fit():
 
 
 def test_links_take_room_where_there_are_many(monkeypatch):
-    monkeypatch.setattr("dspodfl.plan._FEW_LINKS", 0)
+    monkeypatch.setattr("dspodfl.study.waves._FEW_LINKS", 0)
     assert planned([5, 5, 5], 15).left != ([0, 1, 2],)
-    monkeypatch.setattr("dspodfl.plan._LINK_BYTES", 0)
+    monkeypatch.setattr("dspodfl.study.waves._LINK_BYTES", 0)
     assert planned([5, 5, 5], 15).left == ([0, 1, 2],)
 
 

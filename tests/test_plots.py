@@ -11,12 +11,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from tests.edge import tiny
 
-from dspodfl import median_run, plots, readings, run
-from dspodfl.costs import from_config
-from dspodfl.metrics import METRICS
-from dspodfl.plots import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture, style
-from dspodfl.plots.graphs import node_places
-from dspodfl.schedule import SCHEDULES
+from dspodfl import run
+from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import figures as plots
+from dspodfl.analysis import median_run
+from dspodfl.analysis.costs import from_config
+from dspodfl.analysis.figures import COLOURS, NAMES, accuracy_vs_delay, colour, network, picture, style
+from dspodfl.analysis.figures.graphs import node_places
+from dspodfl.analysis.metrics import METRICS
 
 OKABE_ITO = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000"}
 

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.colors import to_hex
 from tests.test_plots import outside
 
-from dspodfl.plots import COLOURS, NAMES, picture
-from dspodfl.plots.theory import LINES, bound_course, bound_sweep
+from dspodfl.analysis.figures import COLOURS, NAMES, picture
+from dspodfl.analysis.figures.theory import LINES, bound_course, bound_sweep
 
 
 def shown(figure):

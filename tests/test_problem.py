@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.worlds import MODELS, classified, federation, regression, scattered
 from torch import nn
 
-from dspodfl import problem as module
 from dspodfl import rng
-from dspodfl.data.dataset import Dataset, Federation
-from dspodfl.models import Model, build, hinge
-from dspodfl.problem import Problem
+from dspodfl.problem import problem as module
+from dspodfl.problem.data.dataset import Dataset, Federation
+from dspodfl.problem.models import Model, build, hinge
+from dspodfl.problem.problem import Problem
 from dspodfl.rng import Stream
 
 K = np.arange(6)

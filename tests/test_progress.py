@@ -13,17 +13,17 @@ import pytest
 import torch
 from tests.edge import TINY_TOML, CommandLine, tiny
 
-from dspodfl import progress as module
 from dspodfl import run
-from dspodfl.bounds import appraise
-from dspodfl.bounds.grid import over_cells
-from dspodfl.config.build import build
-from dspodfl.data import sources
-from dspodfl.forecast import Work, expected_seconds, meant_for_a_gpu
-from dspodfl.grid import Axis, cells
-from dspodfl.progress import Progress, for_command, for_python
-from dspodfl.results import Result
-from dspodfl.timing import Stopwatch
+from dspodfl.config.grid import Axis, cells
+from dspodfl.problem.data import named as sources
+from dspodfl.study import progress as module
+from dspodfl.study.builder import build
+from dspodfl.study.forecast import Work, expected_seconds, meant_for_a_gpu
+from dspodfl.study.progress import Progress, for_command, for_python
+from dspodfl.study.result import Result
+from dspodfl.study.timing import Stopwatch
+from dspodfl.theory.assess import appraise
+from dspodfl.theory.assess.grid import over_cells
 
 LINE = re.compile(
     r"\d\d:\d\d:\d\d  +\d+%  iteration [\d,]+/[\d,]+  .*dspodfl \d\.\d\d\d  dgd \d\.\d\d\d(  ETA [\d:]+)?"

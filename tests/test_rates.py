@@ -8,10 +8,10 @@ from scipy import stats
 from tests.worlds import graphs
 
 from dspodfl import rng
+from dspodfl.algorithms.learning_rate import Constant, Diminishing, Step
 from dspodfl.errors import InputError
-from dspodfl.graph import Graph, generate
-from dspodfl.learning_rate import Constant, Diminishing, Step
-from dspodfl.rates import FLOOR, Beta, Bimodal, Given, Rates, TruncatedNormal, Uniform
+from dspodfl.network.graph import Graph, generate
+from dspodfl.network.rates import FLOOR, Beta, Bimodal, Given, Rates, TruncatedNormal, Uniform
 from dspodfl.rng import Stream
 
 MANY = generate("path", 4001, 0)

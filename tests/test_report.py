@@ -14,15 +14,16 @@ import pandas as pd
 import pytest
 from tests.edge import CommandLine
 
-from dspodfl import formatting, readings
+from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import formatting
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.analysis.summary import summarize
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
-from dspodfl.metrics import METRICS
-from dspodfl.outcome import Outcome
-from dspodfl.report import compose, page
-from dspodfl.results import Result
-from dspodfl.summary import summarize
-from dspodfl.verdict import Verdict
+from dspodfl.experiments.claims import Verdict
+from dspodfl.experiments.result import Outcome
+from dspodfl.study.result import Result
+from dspodfl.ui.html.page import compose, page
 
 VOID = {"meta", "img", "input", "br"}
 ABOUT = {"device": "cpu", "versions": {"dspodfl": "0.1", "python": "3.11"}, "commit": "abc123", "precision": "fp32"}
@@ -199,7 +200,7 @@ def test_numbers_have_spread_counts_and_what_was_printed(whole):
 
 
 def test_a_run_is_shown_with_the_table_and_the_sentence_of_the_terminal(folder):
-    from dspodfl import comparison
+    from dspodfl.analysis import comparison
 
     result = Result.load(folder / "run")
     table = comparison.table(comparison.compare(result.metrics, result.config, result.summary["study"]))
@@ -491,7 +492,7 @@ def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(folder, tmp_path,
 @pytest.mark.parametrize(("file", "kind"), [("summary.json", "JSON"), ("config.toml", "TOML")])
 def test_files_that_are_too_large_are_refused_by_name(folder, tmp_path, monkeypatch, file, kind):
     copy = copied(folder, "run", tmp_path)
-    monkeypatch.setattr(f"dspodfl.bounded.{kind}", 20)
+    monkeypatch.setattr(f"dspodfl.errors.bounded.{kind}", 20)
     with pytest.raises(DataError, match=f"{file} has .* bytes; must have at most 20"):
         page([copy])
 

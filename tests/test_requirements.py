@@ -5,7 +5,7 @@ import re
 import pytest
 from scripts import lock
 
-from dspodfl.data import sources
+from dspodfl.problem.data import named as sources
 
 PAGE = """
 <a href="https://x/demo-1.0-py3-none-any.whl#sha256={a}">demo</a>

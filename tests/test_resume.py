@@ -14,17 +14,18 @@ import pytest
 from tests.edge import TINY_TOML, CommandLine, merged, on_the_cpu, tiny
 from tests.test_cli import ALONE, ALWAYS, changes, listing
 
-from dspodfl import Config, InputError, Result, checkpoint, run
-from dspodfl.checkpoint import FOLDER, Store, load
-from dspodfl.folder import Folder
-from dspodfl.interrupt import Interrupted
-from dspodfl.journal import JOURNAL
-from dspodfl.lock import LOCK, Lock
+from dspodfl import Config, InputError, Result, run
+from dspodfl.errors.signals import Interrupted
+from dspodfl.study.store import checkpoint
+from dspodfl.study.store.checkpoint import FOLDER, Store, load
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.lock import LOCK, Lock
+from dspodfl.study.store.metrics_log import JOURNAL
 
 SPY = """
 import os, signal
 from pathlib import Path
-from dspodfl.schedule import dgd
+from dspodfl.algorithms.schedules import dgd
 
 def watch(k, part, rates):
     if k.min() >= 500 and not Path("calm").exists():
@@ -405,7 +406,7 @@ def test_ctrl_c_in_python_puts_away_where_the_run_stands_and_is_raised(plainly, 
 
 
 def test_what_was_brought_in_python_is_brought_again(plainly, tmp_path):
-    from dspodfl.schedule import dgd
+    from dspodfl.algorithms.schedules import dgd
 
     random = np.random.default_rng(0)
     own = {
@@ -428,7 +429,7 @@ def test_what_was_brought_in_python_is_brought_again(plainly, tmp_path):
 def test_a_checkpoint_of_another_place_is_gone_on_with_and_said(plainly, tmp_path, monkeypatch):
     folder = tmp_path / "out"
     run(tiny(**LONGER), out=folder, callbacks=[lambda update: update.iteration == 15])
-    monkeypatch.setattr("dspodfl.provenance.__version__", "9.9")
+    monkeypatch.setattr("dspodfl.study.provenance.__version__", "9.9")
     said = r"of another place \(dspodfl \S+, here 9.9\): events are the same, models to rounding"
     with pytest.warns(UserWarning, match=said):
         assert run(resume=folder).metrics.equals(run(tiny(**LONGER)).metrics)

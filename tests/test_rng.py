@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspodfl import rng
-from dspodfl.kernels import compiled, philox
+from dspodfl._kernels import philox
+from dspodfl._kernels.cpu import linear as compiled
 from dspodfl.rng import Stream
 
 ADDRESS = st.tuples(

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.edge import tiny
 
-from dspodfl.config.build import build
-from dspodfl.journal import Journal
-from dspodfl.metrics import INTEGERS, METRICS
-from dspodfl.results import ordered, progress, typed
-from dspodfl.rows import Rows, warning
+from dspodfl.analysis.metrics import INTEGERS, METRICS
+from dspodfl.study.builder import build
+from dspodfl.study.result import ordered, progress, typed
+from dspodfl.study.store.metrics_log import Journal
+from dspodfl.study.store.rows import Rows, warning
 
 
 def row(k, algorithm="dgd", seed=0, **values):

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import advance, erdos_renyi, final, make_run
 
-from dspodfl.data.dataset import Dataset, Federation
-from dspodfl.graph import generate
-from dspodfl.learning_rate import Constant
-from dspodfl.mixing import matrix, weights
-from dspodfl.models import build
-from dspodfl.rule import RULES, AdaptThenCombine, CombineThenAdapt, Simultaneous
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.algorithms.rules import RULES, AdaptThenCombine, CombineThenAdapt, Simultaneous
+from dspodfl.network.graph import generate
+from dspodfl.network.weights import matrix, weights
+from dspodfl.problem.data.dataset import Dataset, Federation
+from dspodfl.problem.models import build
 
 
 def equation(name, P, A, V, G, T):

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import scale, scale_model
 from benchmarks.scale_plot import draw
 
-from dspodfl.plots import picture
+from dspodfl.analysis.figures import picture
 
 COSTS = scale_model.Costs(step=8e-6, row=6e-6, event=3e-8, byte=1e-9, host=4e-4)
 

@@ -57,7 +57,7 @@ def test_a_cost_that_is_none_is_one_line_and_exit_2(dspodfl, cost):
 
 def test_the_table_of_a_run_in_python_is_that_of_the_command(dspodfl):
     dspodfl("run", "study.toml", "--quiet", "--seeds", 2, "--out", "out")
-    from dspodfl.comparison import compare, table
+    from dspodfl.analysis.comparison import compare, table
 
     result = Result.load(dspodfl.folder / "out")
     made = table(compare(result.metrics, result.config, result.summary["study"]), result.title, result.config)

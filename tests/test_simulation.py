@@ -12,10 +12,10 @@ from torch.utils.data import TensorDataset
 
 import dspodfl
 from dspodfl import Config, DataError, Dataset, Events, Federation, Graph, InputError, Result, Simulation, run
-from dspodfl.config.build import build
-from dspodfl.data import synthetic
-from dspodfl.metrics import METRICS
-from dspodfl.schedule import dgd
+from dspodfl.algorithms.schedules import dgd
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.problem.data import synthetic
+from dspodfl.study.builder import build
 
 
 @pytest.fixture(autouse=True)
@@ -594,7 +594,7 @@ def test_a_schedule_equal_to_a_named_one_gives_its_numbers():
 
 
 def test_a_schedule_may_be_named_by_its_path(tmp_path, monkeypatch):
-    (tmp_path / "own_schedule_of_simulation.py").write_text("from dspodfl.schedule import rg as mine\n")
+    (tmp_path / "own_schedule_of_simulation.py").write_text("from dspodfl.algorithms.schedules import rg as mine\n")
     monkeypatch.syspath_prepend(tmp_path)
     result = run(tiny(algorithms=["rg", "own_schedule_of_simulation:mine"]))
     own = numbers(result, algorithm="own_schedule_of_simulation:mine")

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dspodfl.costs import Cost
-from dspodfl.metrics import METRICS
-from dspodfl.summary import DELAYS, summarize
+from dspodfl.analysis.costs import Cost
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.analysis.summary import DELAYS, summarize
 
 
 def table(**runs):

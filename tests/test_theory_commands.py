@@ -12,8 +12,8 @@ from matplotlib.image import imread
 from tests.edge import CommandLine
 
 from dspodfl import Config
-from dspodfl.bounds import appraise
-from dspodfl.theory import Constants, convex, nonconvex, pl
+from dspodfl.theory.assess import appraise
+from dspodfl.theory.formulas import Constants, convex, nonconvex, pl
 
 RIDGE = """
 seeds = 2

@@ -8,10 +8,10 @@ from tests.worlds import cuts, erdos_renyi, graphs, pairs
 
 from dspodfl import rng
 from dspodfl.errors import InputError
-from dspodfl.graph import Graph, generate
-from dspodfl.mixing import WEIGHTS, matrix
+from dspodfl.network.graph import Graph, generate
+from dspodfl.network.topology import Flicker, Markov, Static, Switching, Waypoint, Wiring
+from dspodfl.network.weights import WEIGHTS, matrix
 from dspodfl.rng import Stream
-from dspodfl.topology import Flicker, Markov, Static, Switching, Waypoint, Wiring
 
 RING = generate("ring", 5, 0)
 STAR = generate("star", 5, 0)

@@ -9,9 +9,8 @@ import textwrap
 import pytest
 from tests.edge import TINY_TOML, CommandLine
 
-from dspodfl import user_code
-from dspodfl.errors import InputError
-from dspodfl.interrupt import Interrupt, Interrupted
+from dspodfl.errors import InputError, user_code
+from dspodfl.errors.signals import Interrupt, Interrupted
 
 NET = """
 from torch import nn
@@ -221,7 +220,7 @@ def test_user_code_that_ends_the_program_is_an_error_in_one_line(ending, place, 
 def test_user_code_that_ends_the_program_in_the_middle_of_a_run_is_an_error_with_its_place(ending, dspodfl):
     late = f"""
     import sys
-    from dspodfl.schedule import Events
+    from dspodfl.algorithms.schedules import Events
     import numpy as np
 
     def late(k, part, rates):

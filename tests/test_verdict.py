@@ -4,14 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dspodfl import InputError, readings, verdict
-from dspodfl.costs import Cost
-from dspodfl.evidence import Evidence
-from dspodfl.experiment import Check, Experiment, Printed, Read
-from dspodfl.grid_table import at_cost, caption, cell, outcome_table
-from dspodfl.metrics import METRICS
-from dspodfl.outcome import Outcome, read
-from dspodfl.verdict import Verdict, beside, judge, overall
+from dspodfl import InputError
+from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis.costs import Cost
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.experiments import claims as verdict
+from dspodfl.experiments.claims import Verdict, beside, judge, overall
+from dspodfl.experiments.definition import Check, Experiment, Printed, Read
+from dspodfl.experiments.evidence import Evidence
+from dspodfl.experiments.result import Outcome, read
+from dspodfl.experiments.table import at_cost, caption, cell, outcome_table
 
 PERFECT = {"dspodfl": 1.0, "dgd": 0.5}
 

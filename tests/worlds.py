@@ -8,17 +8,17 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
-from dspodfl.data.dataset import Dataset, Federation
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.algorithms.rules import RULES
+from dspodfl.algorithms.schedules import SCHEDULES, named
 from dspodfl.engine import Run, Stack, simulate
 from dspodfl.engine.loop import Counters
-from dspodfl.graph import Graph, generate
-from dspodfl.learning_rate import Constant
-from dspodfl.models import build, from_module
-from dspodfl.problem import Problem
-from dspodfl.rates import Rates, Uniform
-from dspodfl.rule import RULES
-from dspodfl.schedule import SCHEDULES, named
-from dspodfl.topology import Static, Wiring
+from dspodfl.network.graph import Graph, generate
+from dspodfl.network.rates import Rates, Uniform
+from dspodfl.network.topology import Static, Wiring
+from dspodfl.problem.data.dataset import Dataset, Federation
+from dspodfl.problem.models import build, from_module
+from dspodfl.problem.problem import Problem
 
 ALGORITHMS = tuple(SCHEDULES)
 BATCH = 4

@@ -56,7 +56,7 @@ def _interrupted(folder: Path) -> None:
 def _died(folder: Path) -> None:
     """As a process leaves it that was killed."""
     from dspodfl import Simulation
-    from dspodfl.keeper import Keeper
+    from dspodfl.study.store.run_folder import Keeper
 
     with Keeper(folder, {"models": True}) as keeper:
         simulation = Simulation(_config())
@@ -69,7 +69,7 @@ def _died(folder: Path) -> None:
 def _claimed(folder: Path) -> None:
     """As a process leaves it that was killed before anything was measured."""
     from dspodfl.config import dumps
-    from dspodfl.folder import CLAIMED, Folder
+    from dspodfl.study.store.folder import CLAIMED, Folder
 
     text = dumps(_config().model_dump())
     folder.mkdir()
@@ -78,10 +78,10 @@ def _claimed(folder: Path) -> None:
 
 
 def _swept(folder: Path) -> None:
-    from dspodfl.experiment import Experiment
-    from dspodfl.grid import Axis, cells
-    from dspodfl.outcome import Outcome
-    from dspodfl.sweep import Sweep, claim
+    from dspodfl.config.grid import Axis, cells
+    from dspodfl.experiments.definition import Experiment
+    from dspodfl.experiments.result import Outcome
+    from dspodfl.experiments.sweep import Sweep, claim
 
     axis = "train.batch_size"
     base = _config().model_dump(exclude_unset=True)
@@ -99,7 +99,7 @@ def _swept(folder: Path) -> None:
 def _theory(folder: Path) -> None:
     import pandas as pd
 
-    from dspodfl.theory_commands import _write
+    from dspodfl.ui.cli.theory import _write
 
     table = pd.DataFrame({"algorithm": ["dgd"], "rate": [0.5]})
     _write(folder, "theory bound", {"guaranteed": True}, {"table.csv": table, "curves.csv": table}, None)
@@ -108,8 +108,8 @@ def _theory(folder: Path) -> None:
 def _read_run(folder: Path, name: str) -> object:
     """A run that is complete, or was interrupted."""
     from dspodfl import Result
-    from dspodfl.checkpoint import load
-    from dspodfl.folder import Folder
+    from dspodfl.study.store.checkpoint import load
+    from dspodfl.study.store.folder import Folder
 
     if name.startswith("checkpoints/"):
         return load((folder / name).parent).iteration
@@ -129,15 +129,15 @@ def _read_died(folder: Path, name: str) -> object:
 
 def _read_claimed(folder: Path, name: str) -> object:
     """What it would be resumed with."""
-    from dspodfl.folder import Folder
-    from dspodfl.resume import Unfinished
+    from dspodfl.study.store.folder import Folder
+    from dspodfl.study.store.resume import Unfinished
 
     return Unfinished.read(folder).before, Folder(folder).read(name)
 
 
 def _read_sweep(folder: Path, name: str) -> object:
-    from dspodfl.folder import Folder
-    from dspodfl.outcome import Outcome
+    from dspodfl.experiments.result import Outcome
+    from dspodfl.study.store.folder import Folder
 
     if name.startswith("cells/"):
         return len(Folder(folder / "cells", "cells").read(Path(name).name))
@@ -147,7 +147,7 @@ def _read_sweep(folder: Path, name: str) -> object:
 
 
 def _read_theory(folder: Path, name: str) -> object:
-    from dspodfl.folder import Folder
+    from dspodfl.study.store.folder import Folder
 
     return len(Folder(folder, "theory").read(name))
 
@@ -186,7 +186,7 @@ def _bits(path: Path) -> list[int]:
 
 def _try(kind: Kind, folder: Path, path: Path, bit: int) -> str | None:
     from dspodfl.errors import ConfigError, DataError, InputError
-    from dspodfl.verify import verify
+    from dspodfl.ui.cli.verify import verify
 
     name = path.relative_to(folder).as_posix()
     whole = _reading(kind, folder, name)

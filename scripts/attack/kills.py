@@ -180,7 +180,8 @@ def _child(folder: Path, words: tuple[str, ...], texts: list[Path], at: int | No
         for key in [key for key in os.environ if key in ("RANK", "WORLD_SIZE")]:
             del os.environ[key]
         spy = _Spy(str(folder), at, how)
-        from dspodfl import cli, display
+        from dspodfl.ui.cli import app as cli
+        from dspodfl.ui.console import results as display
 
         display.OUT.file, display.ERR.file = sys.stdout, sys.stderr
         spy.install()
@@ -208,7 +209,13 @@ def prepare() -> None:
         return
     import torch
 
-    from dspodfl import cli, outcome, plots, provenance, simulation, sweep, verify  # noqa: F401
+    from dspodfl.analysis import figures as plots
+    from dspodfl.experiments import result as outcome
+    from dspodfl.experiments import sweep
+    from dspodfl.study import provenance
+    from dspodfl.study import session as simulation
+    from dspodfl.ui.cli import app as cli  # noqa: F401
+    from dspodfl.ui.cli import verify
 
     torch.set_num_threads(1)
     torch.cuda.is_available = lambda: False  # type: ignore[assignment]

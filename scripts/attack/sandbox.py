@@ -129,7 +129,7 @@ def _run(study: Path) -> None:
     """Run three iterations of a study from Python, which draws no figures; errors are said as the command line does."""
     from dspodfl.config import load
     from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
-    from dspodfl.simulation import run
+    from dspodfl.study.session import run
 
     try:
         run(load(study, ["train.iterations=3", "eval.every=2"]))
@@ -141,7 +141,7 @@ def _run(study: Path) -> None:
 
 
 def _attempt(words: Sequence[str]) -> Ending:
-    from dspodfl import cli
+    from dspodfl.ui.cli import app as cli
 
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["dspodfl", *words]
@@ -166,9 +166,9 @@ def _attempt(words: Sequence[str]) -> Ending:
 def _serve(gib: float) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what C libraries print is no answer
-    import dspodfl.cli
-    import dspodfl.results
-    import dspodfl.simulation  # noqa: F401 - imported before the limit, which counts all that is mapped
+    import dspodfl.study.result
+    import dspodfl.study.session
+    import dspodfl.ui.cli.app
 
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     limit = pages * resource.getpagesize() + int(gib * 2**30)

@@ -13,13 +13,13 @@ from dspodfl._version import __version__
 from dspodfl.errors import ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
+    from dspodfl.algorithms.schedules import Schedule
     from dspodfl.config import Config
-    from dspodfl.data import Dataset, Federation
-    from dspodfl.events import Events
-    from dspodfl.graph import Graph, Part
-    from dspodfl.results import Result, replay
-    from dspodfl.schedule import Schedule
-    from dspodfl.simulation import Simulation, Update, run
+    from dspodfl.network.events import Events
+    from dspodfl.network.graph import Graph, Part
+    from dspodfl.problem.data import Dataset, Federation
+    from dspodfl.study.result import Result, replay
+    from dspodfl.study.session import Simulation, Update, run
 
 __all__ = [
     "Config",
@@ -42,17 +42,17 @@ __all__ = [
 
 _HOME = {
     "Config": "config",
-    "Dataset": "data",
-    "Events": "events",
-    "Federation": "data",
-    "Graph": "graph",
-    "Part": "graph",
-    "Result": "results",
-    "Schedule": "schedule",
-    "Simulation": "simulation",
-    "Update": "simulation",
-    "replay": "results",
-    "run": "simulation",
+    "Dataset": "problem.data",
+    "Events": "network",
+    "Federation": "problem.data",
+    "Graph": "network",
+    "Part": "network",
+    "Result": "study",
+    "Schedule": "algorithms",
+    "Simulation": "study",
+    "Update": "study",
+    "replay": "study",
+    "run": "study",
 }
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy import special
 
-from dspodfl.kernels import philox as kernel
+from dspodfl._kernels import philox as kernel
 
 MASK = 0xFFFFFFFF
 WORD = 2**32

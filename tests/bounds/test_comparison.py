@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from dspodfl import Config, run
-from dspodfl.bounds import appraise, compare, matching
-from dspodfl.bounds.comparison import _measured
+from dspodfl.theory.assess import appraise, compare, matching
+from dspodfl.theory.assess.comparison import _measured
 
 RIDGE = {
     "seeds": 3,

@@ -6,10 +6,10 @@ import torch
 from tests.edge import tiny
 from torch.func import grad
 
-from dspodfl.bounds import know
-from dspodfl.bounds.knowledge import CERTIFIED, EXACT, MEASURED
-from dspodfl.config.build import build
 from dspodfl.errors import InputError
+from dspodfl.study.builder import build
+from dspodfl.theory.assess import know
+from dspodfl.theory.assess.constants import CERTIFIED, EXACT, MEASURED
 
 RIDGE = {"data": {"name": "ridge", "samples": 12, "dimension": 3, "l2": 0.5}, "model": {"name": "linear"}}
 LOGISTIC = {"model": {"name": "logistic", "l2": 0.2}}
@@ -84,7 +84,7 @@ def test_other_models_are_measured_and_labelled_as_lower_estimates(name):
 def test_measured_constants_never_exceed_the_certified_ones():
     sure_model, data = made(**LOGISTIC)
     sure = know(sure_model, data, 0, 2, 0.1, None, 5)
-    from dspodfl.bounds import knowledge
+    from dspodfl.theory.assess import constants as knowledge
 
     seen = knowledge._measured(sure_model, data, 0, 2, 0.1, 8)
     assert seen.beta <= sure.beta * (1 + 1e-9) and seen.sigma <= sure.sigma and seen.excess >= sure.excess

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from tests.edge import tiny
 
-from dspodfl.bounds import sporadicity
-from dspodfl.config.build import Own, build
 from dspodfl.errors import InputError
-from dspodfl.events import Events
-from dspodfl.graph import Graph
-from dspodfl.mixing import matrix
-from dspodfl.theory.spectral import rho_tilde
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Graph
+from dspodfl.network.weights import matrix
+from dspodfl.study.builder import Own, build
+from dspodfl.theory.assess import sporadicity
+from dspodfl.theory.formulas.spectral import rho_tilde
 
 HALF = {"law": "constant", "value": 0.5}
 

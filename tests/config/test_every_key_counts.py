@@ -9,16 +9,17 @@ import torch
 from safetensors.torch import save_file
 from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, walk
 
-from dspodfl import Config, Dataset, InputError, Simulation, graph, run
-from dspodfl.checkpoint import Store, load
-from dspodfl.config import build as building
-from dspodfl.config.build import Own, build
+from dspodfl import Config, Dataset, InputError, Simulation, run
 from dspodfl.engine import Alone
-from dspodfl.graph import Part
-from dspodfl.keeper import Keeper
-from dspodfl.problem import Problem
-from dspodfl.scale import choose_split
-from dspodfl.study import Study
+from dspodfl.network import graph
+from dspodfl.network.graph import Part
+from dspodfl.problem.problem import Problem
+from dspodfl.study import builder as building
+from dspodfl.study.builder import Own, build
+from dspodfl.study.division import choose_split
+from dspodfl.study.store.checkpoint import Store, load
+from dspodfl.study.store.run_folder import Keeper
+from dspodfl.study.study import Study
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,9 @@ import pytest
 import torch
 from tests.edge import NAMED, PLACES, TINY_TOML, CommandLine, is_tag
 
-from dspodfl import Config, ConfigError, cli, graph
+from dspodfl import Config, ConfigError
+from dspodfl.network import graph
+from dspodfl.ui.cli import app as cli
 
 # --- the table ------------------------------------------------------------------------------------------------
 
@@ -548,7 +550,7 @@ def test_the_study_of_the_table_is_itself_good(dspodfl):
 
 
 def test_a_wrong_value_is_refused_before_anything_is_computed(dspodfl, monkeypatch):
-    monkeypatch.setattr("dspodfl.simulation.measure", lambda *_: pytest.fail("the study began"))
+    monkeypatch.setattr("dspodfl.study.session.measure", lambda *_: pytest.fail("the study began"))
     (dspodfl.folder / "study.toml").write_text(TINY_TOML)
     (dspodfl.folder / "there").mkdir()
     assert dspodfl("run", "study.toml", "--out", "there").code == 2

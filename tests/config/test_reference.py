@@ -13,9 +13,9 @@ from tests.edge import PLACES, TINY, TINY_TOML, is_tag, walk
 
 from dspodfl import Config, ConfigError
 from dspodfl.config import template
+from dspodfl.config.base import Count, Positive, Table
 from dspodfl.config.json_schema import DIALECT, json_schema
 from dspodfl.config.reference import as_written, keys, tables_of, tag
-from dspodfl.config.tables import Count, Positive, Table
 from dspodfl.config.template import SCHEMA_FILE, WIDTH, _plain_table
 
 # --- descriptions ---------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ from tests.edge import TINY, TINY_TOML, CommandLine, tiny
 from torch import nn
 
 from dspodfl import Config, ConfigError, InputError, Simulation, run
+from dspodfl.algorithms.schedules import SCHEDULES, dspodfl
+from dspodfl.analysis.figures import NAMES
 from dspodfl.config import dumps, load
 from dspodfl.config.hints import _OTHER_NAMES, _places, hint
 from dspodfl.config.schema import Train
-from dspodfl.plots import NAMES
-from dspodfl.schedule import SCHEDULES, dspodfl
 
 # --- short forms ----------------------------------------------------------------------------------------------
 

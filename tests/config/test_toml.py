@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from tests.edge import NAMED, PLACES, TINY_TOML, keys, merged, tables, tiny, walk
 
 from dspodfl import Config, ConfigError
+from dspodfl.algorithms.schedules import SCHEDULES
 from dspodfl.config import dumps, load, template
-from dspodfl.config.model_tables import Factory
+from dspodfl.config.model import Factory
 from dspodfl.config.schema import Until
-from dspodfl.schedule import SCHEDULES
 
 # --- the template ---------------------------------------------------------------------------------------------
 

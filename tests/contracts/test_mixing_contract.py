@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.worlds import graphs
 
 from dspodfl.errors import InputError
-from dspodfl.graph import Graph, generate
-from dspodfl.mixing import WEIGHTS, degrees, matrix, weights
+from dspodfl.network.graph import Graph, generate
+from dspodfl.network.weights import WEIGHTS, degrees, matrix, weights
 
 SUITED = {
     "metropolis": graphs(least=1, most=9),

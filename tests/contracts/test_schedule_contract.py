@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.worlds import cuts, graphs, subsets
 
 from dspodfl import rng
+from dspodfl.algorithms.learning_rate import Diminishing
+from dspodfl.algorithms.schedules import SCHEDULES, Cycles, Replay, Sporadic, dfedavg, draw, named
 from dspodfl.errors import InputError
-from dspodfl.events import Events
-from dspodfl.graph import Graph, Part, generate
-from dspodfl.learning_rate import Diminishing
-from dspodfl.rates import Beta, Given, Rates, Uniform
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Graph, Part, generate
+from dspodfl.network.rates import Beta, Given, Rates, Uniform
 from dspodfl.rng import Stream
-from dspodfl.schedule import SCHEDULES, Cycles, Replay, Sporadic, dfedavg, draw, named
 
 LENGTH = 60
 LONG = 20_000

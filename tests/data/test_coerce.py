@@ -14,7 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from dspodfl import Config, DataError, Dataset, Federation, InputError, run
-from dspodfl.data.coerce import FEATURES, HELD_OUT, LABELS, as_data
+from dspodfl.problem.data.coerce import FEATURES, HELD_OUT, LABELS, as_data
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(30, 3)).astype(np.float32), RNG.integers(0, 4, 30)

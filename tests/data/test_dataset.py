@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from dspodfl.data import Dataset, Federation
 from dspodfl.errors import DataError
+from dspodfl.problem.data import Dataset, Federation
 
 X = np.arange(12, dtype=np.uint8).reshape(4, 3)
 Y = np.array([0, 1, 2, 1])

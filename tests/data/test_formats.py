@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dspodfl.data.formats import read_cifar_binary, read_cifar_python, read_idx
 from dspodfl.errors import DataError
+from dspodfl.problem.data.formats import read_cifar_binary, read_cifar_python, read_idx
 
 IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
 PIXELS = (np.arange(4 * 3072) % 251).astype(np.uint8).reshape(4, 3072)
@@ -105,7 +105,7 @@ def test_what_cannot_be_opened_is_refused(tmp_path, read):
 
 
 def test_a_gzip_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("dspodfl.data.formats._MOST_BYTES", 1000)
+    monkeypatch.setattr("dspodfl.problem.data.formats._MOST_BYTES", 1000)
     refused(
         lambda file: read_idx(file, 1), written(tmp_path, gzip.compress(bytes(5000), mtime=0)), "more than 1000 bytes"
     )

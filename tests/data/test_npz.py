@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dspodfl.data import load_npz
 from dspodfl.errors import DataError
+from dspodfl.problem.data import load_npz
 
 
 def client(number, samples=2, dtype=np.float32, labels=True):

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dspodfl import rng
-from dspodfl.data import partitions
 from dspodfl.errors import InputError
+from dspodfl.problem.data import partitions
 from dspodfl.rng import Stream
 
 MANY = settings(max_examples=250)

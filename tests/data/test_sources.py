@@ -10,8 +10,9 @@ import numpy as np
 import pooch
 import pytest
 
-from dspodfl.data import load, sources
 from dspodfl.errors import DataError, InputError
+from dspodfl.problem.data import load
+from dspodfl.problem.data import named as sources
 
 
 def idx(array):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dspodfl.data import ridge, synthetic
 from dspodfl.errors import InputError
+from dspodfl.problem.data import ridge, synthetic
 
 
 def gradient(federation, theta, l2):

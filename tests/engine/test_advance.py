@@ -7,16 +7,17 @@ import pytest
 import torch
 from tests.worlds import ALGORITHMS, MODELS, advance, erdos_renyi, final, make_run, scattered
 
-from dspodfl.data.dataset import Dataset
+from dspodfl._kernels.cpu import linear as compiled
+from dspodfl._kernels.cuda import conv_reference as conv_twin
+from dspodfl.algorithms.learning_rate import Constant, Diminishing
+from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
-from dspodfl.engine import advance as ways
-from dspodfl.graph import generate
-from dspodfl.kernels import compiled, conv_twin
-from dspodfl.learning_rate import Constant, Diminishing
-from dspodfl.models.stacked import Stacked
-from dspodfl.problem import Problem
-from dspodfl.rule import RULES
-from dspodfl.topology import Flicker, Waypoint
+from dspodfl.engine.steppers import local as ways
+from dspodfl.network.graph import generate
+from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.problem.data.dataset import Dataset
+from dspodfl.problem.models.stacked.network import Stacked
+from dspodfl.problem.problem import Problem
 
 LINEAR = ["svm", "logistic", "linear"]
 

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, make_run, scattered
 
-from dspodfl.budget import Budget
-from dspodfl.delay import Meter
+from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack, shrunk
+from dspodfl.engine.horizon import cap, expected, last_iterations
 from dspodfl.engine.reference import plain_loop
-from dspodfl.events import Events
-from dspodfl.graph import Part
-from dspodfl.horizon import cap, expected, last_iterations
-from dspodfl.rates import Given
-from dspodfl.rule import RULES
-from dspodfl.topology import Flicker
+from dspodfl.network.budget import Budget
+from dspodfl.network.delay import Meter
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Part
+from dspodfl.network.rates import Given
+from dspodfl.network.topology import Flicker
 
 KINDS = {"delay": 30.0, "normalized_delay": 9.0, "bytes": 1500.0, "iterations": 11.0}
 LINK_BYTES = 40
@@ -125,7 +125,7 @@ def test_runs_are_evaluated_where_their_cost_first_reaches_equal_parts_of_the_bu
 
 def test_a_run_with_a_budget_ends_where_it_is_found_to_have_diverged():
     model, dataset = MODELS["linear"]()
-    from dspodfl.learning_rate import Constant
+    from dspodfl.algorithms.learning_rate import Constant
 
     wild = limited("dgd", 0, Budget("delay", 400.0), n=4, data=dataset, learning_rate=Constant(1e30))
     tame = limited("dgd", 1, Budget("delay", 400.0), n=4, data=dataset)
@@ -172,7 +172,7 @@ def test_a_cap_is_half_as_much_again_as_the_expected_need_and_at_most_a_million(
 
 
 def test_a_run_that_never_spends_anything_has_the_largest_cap():
-    from dspodfl.graph import Graph
+    from dspodfl.network.graph import Graph
 
     alone = limited("dgd", 0, None, data=classified(), graph=Graph.from_edges(3, []))
     assert cap(alone, Budget("bytes", 1.0), None) == (10**6, 10**6)

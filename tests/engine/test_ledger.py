@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, classified, erdos_renyi, make_run
 
-from dspodfl.delay import DELAYS, Meter, in_order
-from dspodfl.engine import Stack, ledger
-from dspodfl.graph import generate
-from dspodfl.learning_rate import Diminishing
-from dspodfl.topology import Flicker, Waypoint
+from dspodfl.algorithms.learning_rate import Diminishing
+from dspodfl.engine import Stack
+from dspodfl.engine import counters as ledger
+from dspodfl.network.delay import DELAYS, Meter, in_order
+from dspodfl.network.graph import generate
+from dspodfl.network.topology import Flicker, Waypoint
 
 DATA = classified(samples=300)
 

@@ -6,8 +6,8 @@ import torch
 from tests.worlds import classified, erdos_renyi, make_run
 
 from dspodfl.engine import Stack
-from dspodfl.engine.mix import DENSE, Mixer
-from dspodfl.mixing import matrix
+from dspodfl.engine.mixer import DENSE, Mixer
+from dspodfl.network.weights import matrix
 
 DATA = classified(samples=300)
 SIZES = {

@@ -7,14 +7,15 @@ import pytest
 import torch
 from tests.worlds import ALGORITHMS, MODELS, erdos_renyi, make_run, scattered
 
-from dspodfl.engine import Stack, State, gpu, simulate, state
+from dspodfl._kernels.cpu import linear as compiled
+from dspodfl.algorithms.learning_rate import Constant, Diminishing
+from dspodfl.algorithms.rules import RULES
+from dspodfl.engine import Stack, State, simulate, state
+from dspodfl.engine.steppers import cuda as gpu
 from dspodfl.errors import InputError
-from dspodfl.graph import generate
-from dspodfl.kernels import compiled
-from dspodfl.learning_rate import Constant, Diminishing
-from dspodfl.problem import Problem
-from dspodfl.rule import RULES
-from dspodfl.topology import Flicker, Markov, Waypoint
+from dspodfl.network.graph import generate
+from dspodfl.network.topology import Flicker, Markov, Waypoint
+from dspodfl.problem.problem import Problem
 
 LENGTH = 17
 """Iterations of a run: two blocks and a half."""

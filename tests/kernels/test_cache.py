@@ -7,7 +7,7 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from dspodfl.kernels import _cache  # noqa: E402
+from dspodfl._kernels.cpu import _cache  # noqa: E402
 
 
 def doubled(x):

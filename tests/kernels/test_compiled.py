@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspodfl.kernels import compiled
+from dspodfl._kernels.cpu import linear as compiled
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
 
@@ -209,7 +209,7 @@ def test_distant_models_change_no_bit(monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_order_of_the_clients_changes_no_bit(threads, monkeypatch):
-    from dspodfl.kernels import _linear
+    from dspodfl._kernels.cpu import _linear
 
     w = world(15, sizes=(60, 5), iterations=5, classes=7, inputs=99)
     want = advanced(w)
@@ -225,7 +225,7 @@ def test_the_order_of_the_clients_changes_no_bit(threads, monkeypatch):
 
 @given(seed=st.integers(0, 999), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), size=st.integers(1, 9))
 def test_groups_hold_each_client_asked_for_once(seed, sizes, size):
-    from dspodfl.kernels import _linear
+    from dspodfl._kernels.cpu import _linear
 
     w = world(seed, sizes=tuple(sizes))
     alive = np.random.default_rng(seed).random(len(sizes)) < 0.7
@@ -234,7 +234,7 @@ def test_groups_hold_each_client_asked_for_once(seed, sizes, size):
 
 
 def test_groups_hold_neighbours():
-    from dspodfl.kernels import _linear
+    from dspodfl._kernels.cpu import _linear
 
     side, size = 20, 16
     i, j = np.divmod(np.arange(side**2), side)
@@ -356,10 +356,10 @@ def test_strided_arrays_are_refused():
 
 
 def test_importing_the_module_imports_no_numba():
-    code = "import sys; import dspodfl.kernels.compiled as c; c.available(); assert 'numba' not in sys.modules"
+    code = "import sys; import dspodfl._kernels.cpu.linear as c; c.available(); assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_numba_it_says_so():
-    code = "import sys; sys.modules['numba'] = None; import dspodfl.kernels.compiled as c; assert not c.available()"
+    code = "import sys; sys.modules['numba'] = None; import dspodfl._kernels.cpu.linear as c; assert not c.available()"
     subprocess.run([sys.executable, "-c", code], check=True)

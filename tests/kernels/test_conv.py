@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dspodfl.kernels import conv, conv_twin, cuts
-from dspodfl.kernels.conv import Gate
+from dspodfl._kernels.cuda import conv
+from dspodfl._kernels.cuda import conv_reference as conv_twin
+from dspodfl._kernels.cuda import tiling as cuts
+from dspodfl._kernels.cuda.conv import Gate
 
 SHAPES = [(2, 2, 6, 5, 3, 8), (3, 1, 7, 7, 16, 24), (1, 3, 2, 2, 5, 7)]
 """(clients, images, height, width, channels, maps)"""

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dspodfl.kernels import cuts
+from dspodfl._kernels.cuda import tiling as cuts
 
 CPU = torch.device("cpu")
 PRECISIONS = st.sampled_from(["fp32", "tf32", "bf16"])

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dspodfl.kernels import head
-from dspodfl.models.stacked import SLOPES
+from dspodfl._kernels.cuda import loss_head as head
+from dspodfl.problem.models.stacked.network import SLOPES
 
 pytestmark = [
     pytest.mark.gpu,

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dspodfl.kernels import norm
-from dspodfl.kernels.norm import Groups
+from dspodfl._kernels.cuda import group_norm as norm
+from dspodfl._kernels.cuda.group_norm import Groups
 
 SHAPES = [(3, 2, 5, 4, 8, 4), (2, 3, 8, 8, 64, 32), (3, 1, 4, 6, 6, 3), (1, 2, 3, 3, 12, 3), (2, 2, 2, 2, 24, 3)]
 """(clients, images, height, width, channels, groups)"""

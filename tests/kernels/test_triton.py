@@ -6,12 +6,15 @@ import torch
 from tests.worlds import classified, erdos_renyi, make_run
 
 from dspodfl import rng
-from dspodfl.engine import Stack, ledger
-from dspodfl.engine.mix import Matrices
-from dspodfl.kernels import linear, mixing, philox, sums
-from dspodfl.mixing import matrix
-from dspodfl.models import build
-from dspodfl.models.gradients import linear_gradient
+from dspodfl._kernels import philox
+from dspodfl._kernels.cuda import linear, mixing
+from dspodfl._kernels.cuda import ordered_sum as sums
+from dspodfl.engine import Stack
+from dspodfl.engine import counters as ledger
+from dspodfl.engine.mixer import Matrices
+from dspodfl.network.weights import matrix
+from dspodfl.problem.models import build
+from dspodfl.problem.models.linear import linear_gradient
 from dspodfl.rng import Stream
 
 pytestmark = [

@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from dspodfl.errors import InputError
-from dspodfl.models import check_module, from_module, load_factory
+from dspodfl.problem.models import check_module, from_module, load_factory
 from dspodfl.rng import Stream, words
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from dspodfl import rng
-from dspodfl.models import build, init
+from dspodfl.problem.models import build
+from dspodfl.problem.models import initialization as init
 from dspodfl.rng import Stream
 
 

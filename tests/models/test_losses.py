@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from dspodfl.models import LOSSES, cross_entropy, half_squared_error, hinge
+from dspodfl.problem.models import LOSSES, cross_entropy, half_squared_error, hinge
 
 
 def random_scores(*shape, classes=7):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import grad, vmap
 
 from dspodfl.errors import InputError
-from dspodfl.models import LOSSES, Model, build
+from dspodfl.problem.models import LOSSES, Model, build
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=4).map(tuple), min_size=1, max_size=5)
 LEAD = st.lists(st.integers(1, 3), max_size=2).map(tuple)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dspodfl.errors import InputError
-from dspodfl.models import MODELS, build
+from dspodfl.problem.models import MODELS, build
 
 
 @pytest.mark.parametrize(

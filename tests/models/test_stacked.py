@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.func import grad, vmap
 
-from dspodfl.kernels import conv
-from dspodfl.models import build, from_module
-from dspodfl.models.stacked import Stacked
-from dspodfl.models.vgg import Spread
+from dspodfl._kernels.cuda import conv
+from dspodfl.problem.models import build, from_module
+from dspodfl.problem.models.stacked.network import Stacked
+from dspodfl.problem.models.vgg import Spread
 
 CASES = {
     "svm": ("svm", (1, 4, 3), 3, {}),
@@ -163,7 +163,7 @@ def test_scores_in_chunks_are_the_scores(monkeypatch):
     stacked = Stacked.of(model)
     theta, x, _ = drawn(model, 3, 7)
     whole = stacked.scores(stacked.pack(theta), x[0])
-    monkeypatch.setattr("dspodfl.models.stacked._ACTIVATIONS_AT_ONCE", 20_000)
+    monkeypatch.setattr("dspodfl.problem.models.stacked.network._ACTIVATIONS_AT_ONCE", 20_000)
     torch.testing.assert_close(stacked.scores(stacked.pack(theta), x[0]), whole, rtol=0, atol=1e-12)
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from dspodfl.errors import DataError, InputError
-from dspodfl.models import build
-from dspodfl.models.weights import read_weights
+from dspodfl.problem.models import build
+from dspodfl.problem.models.pretrained import read_weights
 
 IMAGES = (3, 32, 32)
 FEATURES = {

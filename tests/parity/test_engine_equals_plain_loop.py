@@ -17,14 +17,14 @@ from tests.worlds import (
     scattered,
 )
 
-from dspodfl.engine.mix import DENSE
+from dspodfl.algorithms.learning_rate import Diminishing, Step
+from dspodfl.algorithms.rules import RULES
+from dspodfl.engine.mixer import DENSE
 from dspodfl.engine.reference import plain_loop
-from dspodfl.graph import generate
-from dspodfl.learning_rate import Diminishing, Step
-from dspodfl.models import build
-from dspodfl.rates import Beta, Given
-from dspodfl.rule import RULES
-from dspodfl.topology import Flicker, Markov, Switching, Waypoint
+from dspodfl.network.graph import generate
+from dspodfl.network.rates import Beta, Given
+from dspodfl.network.topology import Flicker, Markov, Switching, Waypoint
+from dspodfl.problem.models import build
 
 STEPS = {"svm": 200, "logistic": 200, "linear": 200, "mlp": 40, "custom": 40, "cnn": 10}
 """Steps in float64; fewer where a step of the plain loop takes long."""

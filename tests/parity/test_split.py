@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from tests.teams import place, together
 from tests.worlds import ALGORITHMS, BATCH, MODELS, advance, erdos_renyi, final, graphs, make_run, scattered
 
-from dspodfl.data import parts
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.algorithms.rules import RULES, Simultaneous
 from dspodfl.engine import Shard, Split, Stack, simulate
-from dspodfl.engine import split as splitting
+from dspodfl.engine.steppers import sharded as splitting
 from dspodfl.errors import InputError
-from dspodfl.graph import GENERATORS, generate
-from dspodfl.learning_rate import Constant
-from dspodfl.problem import Problem
-from dspodfl.rule import RULES, Simultaneous
-from dspodfl.topology import Flicker, Waypoint
+from dspodfl.network.graph import GENERATORS, generate
+from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.problem.data import parts
+from dspodfl.problem.problem import Problem
 
 STEPS = 30
 
@@ -125,7 +125,7 @@ def test_changing_graphs_and_delays_to_look_at_can_be_split():
 
 
 def test_a_run_that_diverges_on_one_rank_is_frozen_on_all_and_the_others_go_on():
-    from dspodfl.learning_rate import Constant
+    from dspodfl.algorithms.learning_rate import Constant
 
     model, dataset = MODELS["linear"]()
     runs = [

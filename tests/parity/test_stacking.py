@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, final, make_run, scattered
 
-from dspodfl.delay import DELAYS
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.algorithms.rules import RULES
+from dspodfl.algorithms.schedules import Sporadic, sporadic
 from dspodfl.engine import Stack, loop
-from dspodfl.engine.mix import DENSE
-from dspodfl.graph import Part, generate
-from dspodfl.learning_rate import Constant
-from dspodfl.models import build
-from dspodfl.problem import Problem
-from dspodfl.rates import Given, Rates
-from dspodfl.rule import RULES
-from dspodfl.schedule import Sporadic, sporadic
-from dspodfl.topology import Flicker, Waypoint
+from dspodfl.engine.mixer import DENSE
+from dspodfl.network.delay import DELAYS
+from dspodfl.network.graph import Part, generate
+from dspodfl.network.rates import Given, Rates
+from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.problem.models import build
+from dspodfl.problem.problem import Problem
 
 STEPS = 50
 

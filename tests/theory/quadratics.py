@@ -5,10 +5,10 @@ from itertools import product
 
 import numpy as np
 
-from dspodfl import mixing
-from dspodfl.graph import Graph
-from dspodfl.theory.constants import Constants
-from dspodfl.theory.spectral import rho_tilde
+from dspodfl.network import weights as mixing
+from dspodfl.network.graph import Graph
+from dspodfl.theory.formulas.constants import Constants
+from dspodfl.theory.formulas.spectral import rho_tilde
 
 
 @dataclass(frozen=True, eq=False)

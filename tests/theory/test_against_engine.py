@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.theory.worlds import Place, RidgeWorld, WavesWorld, WellsWorld
 
-from dspodfl.theory import convex, nonconvex, pl, spectral
+from dspodfl.theory.formulas import convex, nonconvex, pl, spectral
 
 SIGMAS = 4.0
 """Standard errors that a measured mean may lie above a bound: 10⁴ comparisons, one false alarm in some hundred runs."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dspodfl.errors import InputError
-from dspodfl.theory.constants import Constants
+from dspodfl.theory.formulas.constants import Constants
 
 GOOD = {"m": 10, "beta": 2.0, "rho_tilde": 0.8, "mu": 1.0}
 

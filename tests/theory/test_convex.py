@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.theory.quadratics import World, draws
 
-from dspodfl import mixing
-from dspodfl.graph import Graph
-from dspodfl.theory import convex
-from dspodfl.theory.constants import Constants
-from dspodfl.theory.recursion import Recursion
+from dspodfl.network import weights as mixing
+from dspodfl.network.graph import Graph
+from dspodfl.theory.formulas import convex
+from dspodfl.theory.formulas.constants import Constants
+from dspodfl.theory.formulas.recursion import Recursion
 
 SCARCE = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.5)
 GENTLE = Constants(m=10, mu=1.0, beta=1.0, zeta=0.2, rho_tilde=0.5, d_min=0.97, delta=0.7, sigma=0.3)

@@ -8,12 +8,13 @@ import pytest
 from scipy.special import digamma, zeta
 from tests.theory.test_nonconvex import RHO, B, M, mix, spread
 
+from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.errors import InputError
-from dspodfl.learning_rate import Constant, Diminishing
-from dspodfl.theory import convex, estimate
-from dspodfl.theory import diminishing as theory
-from dspodfl.theory.constants import Constants
-from dspodfl.theory.recursion import radius
+from dspodfl.theory import estimation as estimate
+from dspodfl.theory.formulas import convex
+from dspodfl.theory.formulas import diminishing as theory
+from dspodfl.theory.formulas.constants import Constants
+from dspodfl.theory.formulas.recursion import radius
 
 RATE = Diminishing(0.05, gamma=20.0)
 CONVEX = Constants(

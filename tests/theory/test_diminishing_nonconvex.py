@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tests.theory.test_nonconvex import DELTA, RHO, B, D, M, N, each, loss, mix, spread, whole
 
-from dspodfl.learning_rate import Diminishing
-from dspodfl.theory import diminishing, nonconvex
-from dspodfl.theory import diminishing_nonconvex as theory
-from dspodfl.theory.constants import Constants
-from dspodfl.theory.nonconvex import Gammas
+from dspodfl.algorithms.learning_rate import Diminishing
+from dspodfl.theory.formulas import diminishing, nonconvex
+from dspodfl.theory.formulas import diminishing_nonconvex as theory
+from dspodfl.theory.formulas.constants import Constants
+from dspodfl.theory.formulas.nonconvex import Gammas
 
 SMOOTH = Constants(
     m=2, beta=1.0, rho_tilde=0.5, delta=1.0, zeta=0.5, sigma=1.0, d_min=0.5, d_max=0.8, alpha=Diminishing(0.01, 10.0)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dspodfl import optimum
 from dspodfl.errors import InputError
-from dspodfl.theory import estimate
+from dspodfl.problem import optimum
+from dspodfl.theory import estimation as estimate
 
 L2 = 0.3
 

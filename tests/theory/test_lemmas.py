@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.theory.quadratics import random_world
 
-from dspodfl.theory import convex, lemmas, pl
+from dspodfl.theory.formulas import convex, lemmas, pl
 
 SEEDS = range(25)
 

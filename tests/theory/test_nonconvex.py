@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dspodfl.errors import InputError
-from dspodfl.theory import nonconvex as theory
-from dspodfl.theory import orders
-from dspodfl.theory.constants import Constants
-from dspodfl.theory.nonconvex import Gammas
+from dspodfl.theory.formulas import nonconvex as theory
+from dspodfl.theory.formulas import orders
+from dspodfl.theory.formulas.constants import Constants
+from dspodfl.theory.formulas.nonconvex import Gammas
 
 TINY = Constants(m=2, beta=1.0, rho_tilde=0.5, delta=1.0, zeta=0.5, sigma=1.0, d_min=0.5, alpha=0.1)
 HAND = Gammas(2.0, 2.0, 2.0, 1.0, 2.0)

@@ -69,7 +69,7 @@ def test_what_a_row_names_exists(row):
     cited = False
     for name in names:
         module, attribute = name.split(".")
-        found = importlib.import_module(f"dspodfl.theory.{module}")
+        found = importlib.import_module(f"dspodfl.theory.formulas.{module}")
         assert hasattr(found, attribute), name
         source = Path(found.__file__).read_text(encoding="utf-8")
         cited |= re.search(rf"{label.strip('`')}\b", source) is not None

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.theory.quadratics import World, draws
 
-from dspodfl import mixing
-from dspodfl.graph import Graph
-from dspodfl.theory import pl
-from dspodfl.theory.constants import Constants
+from dspodfl.network import weights as mixing
+from dspodfl.network.graph import Graph
+from dspodfl.theory.formulas import pl
+from dspodfl.theory.formulas.constants import Constants
 
 GENTLE = Constants(m=10, mu=1.0, beta=1.0, zeta=0.2, rho_tilde=0.5, d_min=0.9, delta=0.7, sigma=0.3)
 

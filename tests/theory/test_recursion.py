@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspodfl.errors import InputError
-from dspodfl.theory.recursion import Recursion
+from dspodfl.theory.formulas.recursion import Recursion
 
 entries = st.floats(0, 0.49)
 systems = st.builds(

@@ -7,8 +7,8 @@ import pytest
 from tests.theory.quadratics import random_world
 
 from dspodfl.errors import InputError
-from dspodfl.theory import convex, orders, special
-from dspodfl.theory.constants import Constants
+from dspodfl.theory.formulas import convex, orders, special
+from dspodfl.theory.formulas.constants import Constants
 
 C = Constants(m=8, mu=0.5, beta=1.0, zeta=0.3, rho_tilde=0.6, d_min=0.7, d_max=0.9, delta=1.1, sigma=0.4, alpha=0.02)
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networkx.generators.atlas import graph_atlas_g
 
-from dspodfl import mixing
 from dspodfl.errors import InputError
-from dspodfl.graph import Graph, generate
-from dspodfl.theory import spectral
+from dspodfl.network import weights as mixing
+from dspodfl.network.graph import Graph, generate
+from dspodfl.theory.formulas import spectral
 
 DRAWS = 4000
 SIGMAS = 6.0  # with some 5 000 comparisons a run, a true statement fails once in 10⁵ runs

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from dspodfl import Config, mixing, run
-from dspodfl.data import Dataset, Federation
-from dspodfl.graph import Graph, generate
-from dspodfl.theory import Constants, estimate
-from dspodfl.theory.spectral import rho_tilde
+from dspodfl import Config, run
+from dspodfl.network import weights as mixing
+from dspodfl.network.graph import Graph, generate
+from dspodfl.problem.data import Dataset, Federation
+from dspodfl.theory import estimation as estimate
+from dspodfl.theory.formulas import Constants
+from dspodfl.theory.formulas.spectral import rho_tilde
 
 LIFT = 1e6
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from dspodfl import memory
-from dspodfl.config import data_tables, graph_tables, schema
-from dspodfl.errors import InputError
-from dspodfl.memory import gib
-from dspodfl.models import Model
+from dspodfl.config import data as data_tables
+from dspodfl.config import graph as graph_tables
+from dspodfl.config import schema
+from dspodfl.errors import InputError, memory
+from dspodfl.errors.memory import gib
+from dspodfl.problem.models import Model
 
 OnProgress = Callable[[str, float], None]
 """Called with what is being built, and the share of all that is to be built that is done, from 0 to 1."""
@@ -39,9 +40,9 @@ _RUN_BYTES = 4000
 _SAMPLE_BYTES = 40
 """A sample while it is assigned to a client."""
 _RUNNING_BYTES = 200
-"""A link while its run advances: see `dspodfl.plan`."""
+"""A link while its run advances: see `dspodfl.study.waves`."""
 _COPIES = 3.5
-"""Matrices of the size of all models, while they are trained: see `dspodfl.plan`."""
+"""Matrices of the size of all models, while they are trained: see `dspodfl.study.waves`."""
 _MOST_NUMBERS = 2**27
 """Numbers drawn at one address."""
 LARGE_BYTES, LARGE_SECONDS = 2 * 2**30, 20.0

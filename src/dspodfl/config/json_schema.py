@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dspodfl.algorithms.schedules import SCHEDULES
 from dspodfl.config.reference import without_keys
 from dspodfl.config.schema import Config
-from dspodfl.schedule import SCHEDULES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "DSpodFL configuration"

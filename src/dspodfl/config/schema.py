@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from dspodfl.budget import COST_COLUMNS, DEFAULT_DELAY, Budget
-from dspodfl.config.data_tables import Data, FmnistMini, Partitioned, Ridge
-from dspodfl.config.graph_tables import Geometric, Graph, WaypointDynamics
-from dspodfl.config.model_tables import Linear, Logistic, Model, Svm
-from dspodfl.config.rate_tables import Rates
+from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.config.base import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
+from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
+from dspodfl.config.graph import Geometric, Graph, WaypointDynamics
+from dspodfl.config.model import Linear, Logistic, Model, Svm
+from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
-from dspodfl.config.tables import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.errors import ConfigError, nearest
-from dspodfl.schedule import SCHEDULES
+from dspodfl.network.budget import COST_COLUMNS, DEFAULT_DELAY, Budget
 
 
 class Clients(Table):
@@ -283,7 +283,7 @@ class Config(Table):
     scale: Scale = Field(Scale(), description="how a study is divided over several processes")
 
     def __init__(self, **values: Any) -> None:
-        from dspodfl.config.explain import explain
+        from dspodfl.config.messages import explain
 
         try:
             super().__init__(**_complete(values))

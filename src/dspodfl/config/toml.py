@@ -10,10 +10,9 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
-from dspodfl import bounded
 from dspodfl.config.schema import Config
 from dspodfl.config.shorthand import expand
-from dspodfl.errors import ConfigError, DataError, InputError
+from dspodfl.errors import ConfigError, DataError, InputError, bounded
 
 _BARE_WORD = re.compile(r"[^\s\"'\[\]{}=,#]+")
 _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")

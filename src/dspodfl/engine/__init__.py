@@ -2,10 +2,10 @@
 
 from dspodfl.engine.loop import Snapshot, shrunk, simulate
 from dspodfl.engine.shard import Shard
-from dspodfl.engine.split import Split
 from dspodfl.engine.stack import Block, Run, Stack
 from dspodfl.engine.state import Piece, State
-from dspodfl.engine.team import Alone, Team
+from dspodfl.engine.steppers.sharded import Split
+from dspodfl.engine.transport.base import Alone, Team
 
 __all__ = [
     "Alone",

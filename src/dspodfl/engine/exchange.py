@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine.shard import Crossings, Shard
-from dspodfl.engine.team import Team, Wait
+from dspodfl.engine.transport.base import Team, Wait
 
 
 class _Rows:

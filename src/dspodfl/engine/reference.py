@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.delay import Meter
 from dspodfl.engine.stack import Run
-from dspodfl.events import Events
-from dspodfl.graph import Part
-from dspodfl.models import Model
+from dspodfl.network.delay import Meter
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Part
+from dspodfl.problem.models import Model
 from dspodfl.rng import Stream
 
 Gradient = Callable[[int, Tensor], Tensor]

@@ -15,7 +15,7 @@ import torch
 
 from dspodfl.engine.stack import Block, Neighbours, Stack, slices
 from dspodfl.engine.state import Held
-from dspodfl.graph import Part
+from dspodfl.network.graph import Part
 
 
 @dataclass(frozen=True, eq=False)

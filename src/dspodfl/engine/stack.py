@@ -16,16 +16,16 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.budget import Budget
-from dspodfl.data.dataset import Federation
-from dspodfl.engine.ledger import Ledger, Tally, Totals
-from dspodfl.events import Events
-from dspodfl.graph import Part
-from dspodfl.learning_rate import LearningRate
-from dspodfl.rates import Rates
+from dspodfl.algorithms.learning_rate import LearningRate
+from dspodfl.algorithms.schedules import Schedule, Sporadic
+from dspodfl.engine.counters import Ledger, Tally, Totals
+from dspodfl.network.budget import Budget
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Part
+from dspodfl.network.rates import Rates
+from dspodfl.network.topology import Wiring
+from dspodfl.problem.data.dataset import Federation
 from dspodfl.rng import Stream
-from dspodfl.schedule import Schedule, Sporadic
-from dspodfl.topology import Wiring
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.engine.ledger import Totals
+from dspodfl.engine.counters import Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.errors import InputError
 

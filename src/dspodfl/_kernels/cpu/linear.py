@@ -1,0 +1,195 @@
+"""Many iterations of many runs of linear models at once, on the cores of the processor, in code compiled by Numba.
+
+    θ_n ← (1 − Σ_j w_nj) θ_n + Σ_j w_nj θ_j − α v ∇F_n(θ_n)
+
+Numba is optional: `available` says whether it is there, and nothing here imports it before the first `advance`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+_LINE = 64
+_CACHED = 2_000_000
+"""Bytes of the models of one run that are near the processor while it iterates; models of more are far away."""
+_GROUP = 800_000
+"""Bytes of the models that a thread takes at a time where they are far: they stay near it while it works on them."""
+
+
+@cache
+def available() -> bool:
+    """Whether Numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def advance(
+    theta: Array,
+    other: Array,
+    x: Array,
+    scale: float,
+    shift: float,
+    y: Array,
+    rows: Array,
+    batch_of: Array,
+    step: Array,
+    ptr: Array,
+    col: Array,
+    link: Array,
+    active: Array,
+    first: Array,
+    alive: Array,
+    loss: str,
+    bias: bool,
+    l2: float,
+    threads: int,
+    home: bool = True,
+    order: Array | None = None,
+) -> int:
+    """Advance the models of all runs that are alive, in place, by as many iterations as `rows` has.
+
+    The numbers of a client depend on its own run alone: not on the threads, not on the other runs, not on how the
+    iterations are cut into calls.
+
+    Args:
+        theta: The models (clients, classes · features), float32 or float64; features include the constant 1.
+        other: Room for as many models; what it holds before and after has no meaning.
+        x: Samples as stored (samples, inputs), uint8 or float32.
+        scale: An input is x · scale + shift, in float32 ...
+        shift: ... each of the two operations rounded.
+        y: Labels, int64, or targets, float32.
+        rows: The samples of each minibatch (iterations, columns, batch), int32 or int64.
+        batch_of: Which column of `rows` each client uses.
+        step: α v of each client at each iteration (iterations, clients); at 0 the client's samples are not read.
+        ptr: The neighbours of client n are col[ptr[n] : ptr[n + 1]].
+        col: See `ptr`.
+        link: The number of the link to each of them.
+        active: Weight of each link at each iteration (iterations, links); at 0 the neighbour is not read.
+        first: The clients of run r are first[r] to first[r + 1] − 1.
+        alive: Which runs advance.
+        loss: The loss; "squared_error" means one output.
+        bias: Whether the last feature is the constant 1, which `x` does not hold.
+        l2: Adds l2 · θ to the gradients.
+        threads: How many threads share the work.
+        home: Whether the models end in `theta` whatever the number of iterations; else after an odd one in `other`.
+        order: The clients to advance, where not all of them, in the order to take them in.
+
+    Returns:
+        How often threads that waited for each other let something else run: many mean that the cores are busy.
+    """
+    for array in (theta, other, x, y, rows, step, active):
+        if not array.flags.c_contiguous:
+            raise ValueError("advance needs C-contiguous arrays")
+    ptr, col, link, first, batch_of = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, link, first, batch_of))
+    runs = np.flatnonzero(alive)
+    awake = np.repeat(alive, np.diff(first))
+    clients = np.flatnonzero(awake) if order is None else order[awake[order]]
+    if not clients.size or not rows.shape[0]:
+        return 0
+    from dspodfl._kernels.cpu import _linear
+
+    sizes = np.diff(first)[runs]
+    threads = min(threads, clients.size)
+    far = bool(sizes.max() * theta.shape[1] * theta.itemsize > _CACHED)
+    bounds = np.arange(threads + 1) * clients.size // threads
+    group = 1
+    if far:
+        group = _group(theta, clients.size, threads)
+        clients = clustered(ptr, col, clients, group) if order is None else clients
+        bounds[1:] = clients.size
+    whole = runs.size >= threads and not far and order is None
+    whole_runs = runs[np.argsort(-sizes, kind="stable")] if whole else runs[:0]
+
+    features = x.shape[1] + bias
+    batch = -(-rows.shape[2] // _linear.SAMPLES) * _linear.SAMPLES
+    # room for the neighbours of one client or, with itself, of each client of a run
+    links = int(np.diff(ptr[first] + first).max()) if whole_runs.size else int(np.diff(ptr).max())
+    counters = _zeros((threads + 1, 2 * _LINE // 8), np.int64)
+
+    # both of fixed types, one of them empty: the code is compiled once for either
+    labels = np.ascontiguousarray(y if loss != "squared_error" else y[:0], np.int64)
+    targets = np.ascontiguousarray(y if loss == "squared_error" else y[:0], np.float32)
+
+    def part(me: int) -> int:
+        # an odd number of lines per row: rows then fall on different sets of the cache
+        xs = _zeros((batch, (-(-features * theta.itemsize // _LINE) | 1) * _LINE // theta.itemsize), theta.dtype)
+        if bias:
+            xs[:, features - 1] = 1
+        scratch = (
+            xs,
+            _zeros((theta.shape[1] // features, batch), theta.dtype),
+            np.empty(links, np.int64),
+            np.empty(links, theta.dtype),
+            np.empty(sizes.max() + 1, np.int64),
+            np.empty(links + 2, np.int64),
+        )
+        numbers = (_linear.LOSSES.index(loss), theta.dtype.type(l2), far)
+        data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
+        turns = (first, whole_runs, clients, bounds, group, counters, me, home)
+        args = (*data, ptr, col, link, active, *numbers, *scratch, *turns)
+        return int(_linear.work(*args) or 0)
+
+    helpers = [_pool().submit(part, me) for me in range(1, threads)]
+    yields = part(0)
+    for helper in helpers:
+        if not helper.cancel():
+            yields += helper.result()
+    return 0 if far else yields  # large runs end at different times on quiet cores too
+
+
+def clustered(ptr: Array, col: Array, clients: Array, group: int) -> Array:
+    """The clients in the order in which models that are far are gone through: groups of neighbours."""
+    from dspodfl._kernels.cpu import _linear
+
+    ptr, col, clients = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, clients))
+    return np.asarray(_linear.cluster(ptr, col, clients, group))
+
+
+def order_for(theta: Array, ptr: Array, col: Array, threads: int) -> Array:
+    """The `order` of all clients, for many calls of `advance` of one iteration each."""
+    return clustered(ptr, col, np.arange(len(theta)), _group(theta, len(theta), threads))
+
+
+def _group(theta: Array, clients: int, threads: int) -> int:
+    return max(1, min(_GROUP // (theta.shape[1] * theta.itemsize), clients // (8 * threads)))
+
+
+def join(
+    theta: Array, other: Array, came: Array, ptr: Array, col: Array, link: Array, active: Array, place: Array
+) -> None:
+    """Add to new models what their neighbours elsewhere bring:  other_n ← other_n + Σ_h w_nh (came_h − θ_n).
+
+    Args:
+        theta: The models before this iteration (clients, width).
+        other: The models after it, as far as they are known here; in place.
+        came: The neighbours' models that have come, one after the other (rows, width).
+        ptr: The neighbours elsewhere of client n are col[ptr[n] : ptr[n + 1]].
+        col: See `ptr`.
+        link: The number of the link to each of them.
+        active: Weight of each link (links,); at 0 the neighbour is not read.
+        place: Which row of `came` each neighbour elsewhere is, if it came.
+    """
+    from dspodfl._kernels.cpu import _halo
+
+    most = int(np.diff(ptr).max(initial=0)) + 1
+    room = np.empty(most, np.int64), np.empty(most, theta.dtype)
+    _halo.join(theta, other, came, ptr, col, link, active, place, *room)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), "dspodfl")
+
+
+def _zeros(shape: tuple[int, int], dtype: Any) -> Array:
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + size].view(dtype).reshape(shape)

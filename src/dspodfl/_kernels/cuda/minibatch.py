@@ -1,0 +1,92 @@
+"""Minibatches of images on a GPU in one pass: from stored samples, by their numbers, to normalized inputs.
+
+The twin is the plain way of `dspodfl.problem.problem.Problem.minibatch`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dspodfl._kernels.triton_support import early, gdc_launch_dependents, jit, tl, usable
+
+_BLOCK = 1024
+
+
+def available(x: Tensor) -> bool:
+    """Whether the kernel works for stored samples: images, (samples, channels, height, width)."""
+    return usable(x.device) and x.ndim == 4
+
+
+@jit
+def _minibatch(
+    x,
+    y,
+    batch_of,
+    order,
+    rows,
+    homes,
+    at,
+    who,
+    home,
+    images,
+    labels,
+    scale,
+    shift,
+    clients,
+    drawn,
+    housed,
+    channels,
+    pixels,
+    B: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    if EARLY:
+        gdc_launch_dependents()
+    t = tl.load(at).to(tl.int64)
+    a = tl.program_id(0) // B
+    b = tl.program_id(0) % B
+    client = tl.load(order + t * clients + a)
+    row = tl.load(rows + (t * drawn + tl.load(batch_of + client)) * B + b).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    size = channels * pixels
+    stored = tl.load(x + row * size + (i % channels) * pixels + i // channels, mask=i < size, other=0)
+    tl.store(images + tl.program_id(0).to(tl.int64) * size + i, stored.to(tl.float32) * scale + shift, mask=i < size)
+    if tl.program_id(1) == 0:
+        tl.store(labels + tl.program_id(0), tl.load(y + row))
+        if b == 0:
+            tl.store(who + a, client)
+            tl.store(home + a, tl.load(homes + t * housed + client))
+
+
+def minibatch(
+    x: Tensor,
+    y: Tensor,
+    scale: float,
+    shift: float,
+    batch_of: Tensor,
+    order: Tensor,
+    rows: Tensor,
+    homes: Tensor,
+    at: Tensor,
+    active: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Clients order[t, :active], t being the number that ``at`` holds, their homes, images and labels of minibatches.
+
+    Shapes: x (samples, C, H, W), y (samples,), batch_of (clients,), order (T, clients), rows (T, drawn clients, B),
+    homes (T, clients or more) -> (active,), (active,), (active, B, C, H, W) whose channels lie side by side,
+    (active, B).
+    """
+    channels, height, width = x.shape[1:]
+    batch = rows.shape[2]
+    who, home = (torch.empty(active, dtype=torch.int64, device=x.device) for _ in range(2))
+    images = torch.empty(active, batch, height, width, channels, device=x.device)
+    labels = torch.empty(active, batch, dtype=y.dtype, device=x.device)
+    pixels = height * width
+    _minibatch[(active * batch, -(-channels * pixels // _BLOCK))](
+        x, y, batch_of, order, rows, homes, at, who, home, images, labels, scale, shift,
+        order.shape[1], rows.shape[1], homes.shape[1], channels, pixels,
+        B=batch, BLOCK=_BLOCK, EARLY=early(x.device)["EARLY"],
+    )  # fmt: skip
+    return who, home, images.permute(0, 1, 4, 2, 3), labels

@@ -1,0 +1,177 @@
+"""Schedules: which clients take a step and which links exchange, at every iteration.
+
+    Schedule: (k, part, rates) -> Events(v, v̂)
+
+Algorithms are schedules. The five of the paper fire independently with probabilities that they choose from the
+capability rates d_i(k), b_ij(k):
+
+    dspodfl        (d, b)
+    dgd            (1, 1)
+    rg             (1, b)
+    sporadic_sgd   (d, 1)
+    dfedavg        D iterations of (1, 0), then one of (0, 1);  D = ⌈mean_i 1/d_i⌉ or a given integer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dspodfl import rng
+from dspodfl.errors import InputError, nearest
+from dspodfl.network.events import Events
+from dspodfl.network.graph import Part
+from dspodfl.network.rates import Rates
+from dspodfl.rng import Stream
+
+
+class Schedule(Protocol):
+    """An algorithm: events at iterations k (consecutive int64 array) for the clients and links of a part."""
+
+    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events: ...
+
+
+Probabilities = tuple[np.ndarray, np.ndarray]
+"""Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links).
+
+One row says that they are the same at every iteration for as long as the rates are."""
+
+
+def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: bool = False) -> Events:
+    """Independent events: v_i fires with p_i, v̂_ij with q_ij, or with 1 − (1 − q_ij)² if both ends draw.
+
+    Shapes: k (iterations,), p (iterations or 1, clients of the part), q (iterations or 1, links of the part).
+    """
+    at = np.asarray(k)[:, None]
+    v = rng.bernoulli(rng.words(part.seed, Stream.SGD, part.client, k=at)[..., 0], p)
+    word = rng.words(part.seed, Stream.LINK, part.ends[:, 0], part.ends[:, 1], at, slots=2)
+    v_hat = rng.bernoulli(word[..., 0], q)
+    return Events(v, v_hat | rng.bernoulli(word[..., 1], q) if two_sided else v_hat)
+
+
+@dataclass(frozen=True, eq=False)
+class Sporadic:
+    """Independent firing with probabilities chosen from the rates: the form of DSpodFL and of its special cases."""
+
+    probabilities: Callable[[np.ndarray, Rates], Probabilities]
+
+    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
+        """The events of the part."""
+        p, q = self.probabilities(k, rates)
+        return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
+
+    def steady(self, rates: Rates) -> bool:
+        """Whether the probabilities are the same at every iteration."""
+        return rates.fixed and all(len(rows) == 1 for rows in self.probabilities(np.arange(2), rates))
+
+
+def sporadic(sgd: float | None = None, link: float | None = None) -> Sporadic:
+    """DSpodFL, or a special case of it by overriding what fires: a number replaces the rate as the probability."""
+
+    def probabilities(k: np.ndarray, rates: Rates) -> Probabilities:
+        p = rates.sgd(k) if sgd is None else np.full((1, rates.graph.n), float(sgd))
+        q = rates.link(k) if link is None else np.full((1, rates.graph.links), float(link))
+        return p, q
+
+    return Sporadic(probabilities)
+
+
+dspodfl = sporadic()
+dgd = sporadic(sgd=1, link=1)
+rg = sporadic(sgd=1)
+sporadic_sgd = sporadic(link=1)
+
+
+_LONGEST_CYCLE = 2.0**40
+"""Longer than any run: iterations are 32-bit words of an address."""
+
+
+@dataclass(eq=False)
+class Cycles:
+    """Where DFedAvg exchanges: D iterations of SGD, then one exchange, D taken anew at the start of each cycle."""
+
+    period: int | None = None
+    _exchanges: WeakKeyDictionary[Rates, list[int]] = field(default_factory=WeakKeyDictionary, repr=False)
+
+    def length(self, k: int, rates: Rates) -> int:
+        """D in a cycle that starts at k."""
+        if self.period is not None:
+            return self.period
+        return int(np.ceil(min(np.mean(1.0 / rates.sgd(np.array([k]))[0]), _LONGEST_CYCLE)))
+
+    def exchange(self, k: np.ndarray, rates: Rates) -> np.ndarray:
+        """Whether each k is an exchange iteration: k mod (D + 1) = D where D does not change."""
+        k = np.asarray(k)
+        if self.period is not None or not rates.changing:
+            cycle = self.length(0, rates) + 1
+            return np.asarray(k % cycle == cycle - 1)
+        known = self._exchanges.setdefault(rates, [])
+        while not known or known[-1] < int(k.max()):
+            start = known[-1] + 1 if known else 0
+            known.append(start + self.length(start, rates))
+        return np.isin(k, known)
+
+    def __call__(self, k: np.ndarray, rates: Rates) -> Probabilities:
+        """0 or 1 for every client and link at each k."""
+        exchange = self.exchange(k, rates)[:, None].astype(np.float64)
+        return np.repeat(1.0 - exchange, rates.graph.n, 1), np.repeat(exchange, rates.graph.links, 1)
+
+
+def dfedavg(period: int | None = None) -> Sporadic:
+    """D iterations of SGD without exchange, then one exchange without SGD."""
+    if period is not None and period < 1:
+        raise InputError("train.dfedavg_period", period, "an integer of at least 1, or 'auto'")
+    return Sporadic(Cycles(period))
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Recorded events, played back: v (iterations, clients), v̂ (iterations, links) of the graph with these edges."""
+
+    events: Events
+    edges: np.ndarray
+
+    @property
+    def recorded(self) -> int:
+        """The number of iterations that were recorded."""
+        return len(self.events.v)
+
+    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
+        """The recorded events at k; a record that is too short or of another graph is an error."""
+        recorded = self.recorded
+        if rates.graph.n != self.events.v.shape[1] or not np.array_equal(rates.graph.edges, self.edges):
+            raise InputError(
+                "replay",
+                f"{self.events.v.shape[1]} clients, {len(self.edges)} links",
+                "recorded on the same graph",
+            )
+        if int(np.max(k)) >= recorded:
+            raise InputError("train.iterations", int(np.max(k)) + 1, f"at most the {recorded} recorded iterations")
+        return Events(self.events.v[k][:, part.client], self.events.v_hat[k][:, part.link])
+
+
+SCHEDULES: dict[str, str] = {
+    "dspodfl": "sporadic SGD (d) and sporadic exchange (b): the paper's method",
+    "dgd": "decentralized gradient descent: every client and every link, always",
+    "rg": "randomized gossip: SGD always, exchange sporadic (b)",
+    "sporadic_sgd": "SGD sporadic (d), exchange always",
+    "dfedavg": "D iterations of SGD, then one exchange; D = ⌈mean 1/d⌉ or train.dfedavg_period",
+}
+
+
+def named(name: str, period: int | None = None) -> Sporadic:
+    """One of the five algorithms by name."""
+    schedules = {
+        "dspodfl": dspodfl,
+        "dgd": dgd,
+        "rg": rg,
+        "sporadic_sgd": sporadic_sgd,
+        "dfedavg": dfedavg(period),
+    }
+    if name not in schedules:
+        raise InputError("algorithms", name, f"one of {', '.join(schedules)}{nearest(name, schedules)}")
+    return schedules[name]

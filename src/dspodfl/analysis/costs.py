@@ -1,0 +1,108 @@
+"""Costs: the axes that accuracies are read along, and a value on one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dspodfl.analysis import formatting
+from dspodfl.errors import InputError, nearest
+from dspodfl.network.budget import COST_COLUMNS, Budget, Kind
+
+_MEANING = {
+    "delay": "raw total delay",
+    "normalized_delay": "normalized total delay",
+    "bytes": "number of bytes sent",
+    "iterations": "number of iterations",
+}
+
+
+@dataclass(frozen=True)
+class Cost(Budget):
+    """A value of a kind of cost; a run is read at its first row whose cost is at least that.
+
+    >>> Cost("delay", 10000.0).text, Cost("delay", 10000.0).column
+    ('delay 10,000', 'delay_total')
+    """
+
+    @property
+    def name(self) -> str:
+        """The kind, as a word before a number."""
+        return {"normalized_delay": "normalized delay", "iterations": "iteration"}.get(self.kind, self.kind)
+
+    @property
+    def meaning(self) -> str:
+        """The kind, in full."""
+        return _MEANING[self.kind]
+
+    @property
+    def text(self) -> str:
+        """The cost in words: ``delay 10,000``, ``2.5 GB sent``, ``iteration 2,000``."""
+        return f"{self.number(self.value)} sent" if self.kind == "bytes" else f"{self.name} {self.number(self.value)}"
+
+    def number(self, value: object) -> str:
+        """Format a number of this kind."""
+        if self.kind == "bytes":
+            return formatting.size(value)
+        return formatting.count(value) if self.kind == "iterations" else formatting.delay(value)
+
+
+def from_record(record: object) -> Cost | None:
+    """Return the budget of a study from ``summary.json``, or from any object that has a kind and a value.
+
+    >>> from_record({"kind": "delay", "value": 10000.0})
+    Cost(kind='delay', value=10000.0)
+    """
+    if isinstance(record, Mapping):
+        kind, value = record.get("kind"), record.get("value")
+    else:
+        kind, value = getattr(record, "kind", None), getattr(record, "value", None)
+    known: Kind | None = next((name for name in COST_COLUMNS if name == kind), None)
+    return Cost(known, float(value)) if known is not None and formatting.is_number(value) else None
+
+
+def from_config(config: Mapping[str, Any]) -> Cost | None:
+    """Return the budget that a configuration gives; None where runs go a number of iterations.
+
+    ``until_delay`` is what 0.1 called a budget of delay.
+
+    >>> from_config({"train": {"until": {"bytes": 1e9}}})
+    Cost(kind='bytes', value=1000000000.0)
+    """
+    train = config.get("train")
+    train = train if isinstance(train, Mapping) else {}
+    until = train.get("until")
+    if isinstance(until, Mapping):
+        for kind in COST_COLUMNS:
+            if formatting.is_number(until.get(kind)):
+                return Cost(kind, float(until[kind]))
+    old = train.get("until_delay")
+    return Cost("delay", float(old)) if formatting.is_number(old) else None
+
+
+def parse(text: str, field: str = "--at") -> Cost:
+    """Read ``delay=5000``.
+
+    Raises:
+        InputError: The kind is unknown, or the value is not a finite number above 0.
+
+    >>> parse("iteration=2000")
+    Cost(kind='iterations', value=2000.0)
+    """
+    name, sign, number = (part.strip() for part in text.partition("="))
+    kind: Kind | None = next((kind for kind in COST_COLUMNS if name in (kind, kind.removesuffix("s"))), None)
+    known = ("delay", "normalized_delay", "bytes", "iteration")
+    if not sign or kind is None:
+        hint = nearest(name, known) if name and kind is None else ""
+        raise InputError(field, text, f"KIND=VALUE with a kind of {', '.join(known)}, as in delay=5000{hint}")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputError(field, text, "KIND=VALUE with a finite value above 0, as in delay=5000")
+    if kind == "iterations" and not value.is_integer():
+        raise InputError(field, text, "KIND=VALUE with a whole number of iterations, as in iteration=2000")
+    return Cost(kind, value)

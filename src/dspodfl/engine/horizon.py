@@ -1,0 +1,109 @@
+"""How long runs take to spend their budgets: expected, from rates and graph; and exactly, from their events alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dspodfl.algorithms.schedules import Sporadic
+from dspodfl.engine import Run, Stack
+from dspodfl.network.budget import LONGEST, SLACK, Budget
+from dspodfl.network.delay import costs
+from dspodfl.network.graph import Part
+
+_TRIED = 256
+"""Iterations of a custom schedule from which its cost is estimated: its probabilities are not known."""
+_MAX_ELEMENTS_PER_CHUNK = 2_000_000
+_MAX_ELEMENTS = 100_000_000
+"""Probabilities that are added up exactly; what comes after them costs what they did on average."""
+
+
+def cap(run: Run, budget: Budget, iterations: int | None) -> tuple[int, int]:
+    """Return the most iterations of a run, and how many it is expected to take.
+
+    Args:
+        run: Graph, rates, schedule and ``link_bytes``; its own budget and cap are not read.
+        budget: What it may spend.
+        iterations: The cap that the configuration gives, if it does.
+
+    Returns:
+        The cap and the expected number, at most the cap. A cap that is not given is 1.5 times the expected number, at
+        most 10⁶ (a budget of iterations is its own cap). A recorded schedule ends with its record.
+    """
+    if budget.kind == "iterations":
+        most = min(iterations or LONGEST * LONGEST, math.ceil(budget.value))
+        return most, most
+    longest = min(iterations or LONGEST, getattr(run.schedule, "recorded", None) or LONGEST)
+    need = expected(run, budget, longest)
+    most = longest if iterations is not None or math.isinf(need) else min(longest, math.ceil(SLACK * need))
+    return max(1, most), int(max(1, min(need, most)))
+
+
+def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
+    """Return the number of iterations after which a run is expected to have spent a budget; infinite if never.
+
+    The expectation is over the events, rates and graphs being given: Σ_k Σ_i p_i(k) / d_i(k) / m + …, as in `delay`.
+    """
+    entities = run.clients + run.rates.graph.links
+    length = max(1, min(1000, _MAX_ELEMENTS_PER_CHUNK // max(1, entities)))
+    constant = _constant(run)
+    spent, k = 0.0, 0
+    while k < longest:
+        rows = np.arange(k, min(k + (1 if constant else length), longest))
+        cost = _expected_costs(run, budget, rows)
+        if constant or k * entities > _MAX_ELEMENTS or len(cost) < len(rows):
+            mean = float(np.mean(cost)) if k == 0 else (spent + float(np.sum(cost))) / (k + len(cost))
+            return k + math.ceil((budget.value - spent) / mean) if mean > 0 else math.inf
+        total = spent + np.cumsum(cost)
+        if total[-1] >= budget.value:
+            return k + int(np.argmax(total >= budget.value)) + 1
+        spent, k = float(total[-1]), k + len(rows)
+    return math.inf
+
+
+def _constant(run: Run) -> bool:
+    """Whether every iteration is expected to cost the same."""
+    same = isinstance(run.schedule, Sporadic) and run.schedule.steady(run.rates)
+    return same and run.rates.fixed and run.wiring.steady and not run.wiring.topology.moving
+
+
+def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
+    """What iterations are expected to cost, (iterations,); fewer than were asked for where they were tried out."""
+    if isinstance(run.schedule, Sporadic):
+        p, q = run.schedule.probabilities(k, run.rates)
+        q = 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q
+    else:
+        k = k[: min(_TRIED, getattr(run.schedule, "recorded", _TRIED))]
+        events = run.schedule(k, Part.whole(run.rates.graph, run.seed), run.rates)
+        p, q = events.v.astype(float), events.v_hat.astype(float)
+    present, _, degree = run.wiring.at(k)
+    q = q if present is None else q * present
+    if budget.kind == "bytes":
+        return np.broadcast_to(q.sum(axis=1) * run.link_bytes, (len(k),))
+    step, use = costs(run.rates.graph.edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
+    every = use if present is None or not run.wiring.topology.moving else np.where(present, use, 0.0)
+    parts = []
+    for probability, cost, whole in ((p, step, step), (q, use, every)):
+        fired, all_fire = (probability * cost).sum(axis=1), np.broadcast_to(whole, cost.shape).sum(axis=1)
+        if budget.kind == "normalized_delay":
+            fired = fired / np.where(all_fire > 0, all_fire, np.inf)
+        parts.append(np.broadcast_to(fired, (len(k),)))
+    return parts[0] + parts[1]
+
+
+def last_iterations(runs: Sequence[Run]) -> list[int]:
+    """Return the iteration that each run ends at, from its events: no model is needed.
+
+    Divergence is not foreseen: a run that diverges ends earlier.
+    """
+    most = max(run.last(LONGEST if run.cap is None else run.cap) for run in runs)
+    found: dict[int, int] = {}
+    stack = Stack(runs)
+    length = max(1, min(1000, _MAX_ELEMENTS_PER_CHUNK // max(1, stack.clients + stack.all_links)))
+    for block in stack.blocks(most, length):
+        found |= block.ends
+        if len(found) == len(runs):
+            break
+    return [found[r] for r in range(len(runs))]

@@ -1,0 +1,231 @@
+"""Experiments of the paper, as files: a base setting, a grid, how it is read, what is claimed and what was printed.
+
+experiments/fmnist-labels-uniform.toml     ->     dspodfl reproduce fmnist-labels-uniform
+experiments/settings/fmnist-sweep.toml            what it shares with others, and what it changes of that is its ``set``
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.config.grid import Axis, Cell, Point, Value, assign, cells
+from dspodfl.errors import ConfigError, DataError, InputError, bounded, nearest
+
+KINDS = {
+    "curves": "accuracy against delay",
+    "sweep": "accuracy at a delay, or after the last iteration, against what is varied",
+    "accuracy_table": "accuracy after numbers of iterations",
+    "delay_table": "delay to target accuracies, split into processing and transmission",
+}
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OwnPoint(_Table):
+    """A point whose keys get different values."""
+
+    value: float | int | str
+    set: dict[str, Any]
+
+
+class Over(_Table):
+    """What is varied: every key gets each of the values, or points that say what they set."""
+
+    name: str
+    keys: list[str] = []
+    values: list[float | int | str] = []
+    points: list[OwnPoint] = []
+    quick: list[float | int | str] = []
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Over:
+        if bool(self.values) == bool(self.points):
+            raise ValueError("needs values, or points, and not both")
+        if self.points and self.keys:
+            raise ValueError("points say themselves which keys they set")
+        unknown = [value for value in self.quick if value not in self._names]
+        if unknown:
+            raise ValueError(f"quick has {unknown[0]!r}, which is none of the values")
+        return self
+
+    @property
+    def _names(self) -> list[Value]:
+        return [point.value for point in self.points] if self.points else list(self.values)
+
+    def axis(self, quick: bool) -> Axis:
+        """As an axis of a grid."""
+        if self.points:
+            axis = Axis(self.name, tuple(Point(point.value, point.set) for point in self.points))
+        else:
+            axis = Axis.of(self.name, self.values, self.keys)
+        if not quick or not self.quick:
+            return axis
+        return Axis(axis.name, tuple(point for point in axis.points if point.value in self.quick))
+
+
+class Read(_Table):
+    """How it is read."""
+
+    at_delay: float | None = None
+    iterations: list[int] = []
+    targets: list[float] = []
+
+
+class Quick(_Table):
+    """What --quick changes."""
+
+    set: dict[str, Any] = {}
+    seeds: int = 2
+
+
+class Check(_Table):
+    """What is computed to judge a claim, by `dspodfl.experiments.claims`."""
+
+    kind: Literal[
+        "best", "ahead", "rises", "falls", "gap", "lead", "flat", "steadier", "tuned", "within", "sooner", "ratio"
+    ]
+    algorithm: str | None = None
+    among: list[str] = []
+    than: list[str] = []
+    direction: Literal["rises", "falls"] | None = None
+    axis: Literal["raw", "normalized"] = "raw"
+    within: float = 0.05
+    at: list[float] = []
+    beside: str = ""
+    """The experiment that this one is compared with."""
+
+
+class Printed(_Table):
+    """A number that the paper prints."""
+
+    algorithm: str
+    iteration: int | None = None
+    target: float | None = None
+    accuracy: float | None = None
+    processing: float | None = None
+    transmission: float | None = None
+    total: float | None = None
+
+
+class Experiment(_Table):
+    """One figure or table of the paper."""
+
+    name: str
+    title: str
+    paper: str
+    kind: Literal["curves", "sweep", "accuracy_table", "delay_table"]
+    dataset: str
+    seeds: int = Field(ge=1)
+    says: str
+    why: str = ""
+    """Why the full run, at the seeds given here, does not bear out all that is claimed."""
+    base: dict[str, Any]
+    over: list[Over] = []
+    read: Read = Read()
+    quick: Quick = Quick()
+    check: list[Check] = []
+    printed: list[Printed] = []
+
+    @model_validator(mode="after")
+    def _readable(self) -> Experiment:
+        if self.kind == "sweep" and not self.over:
+            raise ValueError("a sweep needs [[over]]")
+        if self.kind == "accuracy_table" and not self.read.iterations:
+            raise ValueError("an accuracy_table needs read.iterations")
+        if self.kind == "delay_table" and not self.read.targets:
+            raise ValueError("a delay_table needs read.targets")
+        return self
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of what is varied."""
+        return [over.name for over in self.over]
+
+    def cells(self, *, quick: bool = False, seeds: int | None = None, more: dict[str, Any] | None = None) -> list[Cell]:
+        """The configurations of its grid; ``more`` are further changes, as dotted keys."""
+        raw = copy.deepcopy(self.base)
+        raw["seeds"] = seeds or (self.quick.seeds if quick else self.seeds)
+        for key, value in ((self.quick.set if quick else {}) | (more or {})).items():
+            assign(raw, key, value)
+        if self.read.at_delay is not None:
+            also = raw.get("eval", {}).get("at_delay", [])
+            assign(raw, "eval.at_delay", sorted({float(value) for value in (*also, self.read.at_delay)}))
+        try:
+            return cells(raw, [over.axis(quick) for over in self.over], METRICS)
+        except ConfigError as error:
+            raise ConfigError([f"{self.name}: {line}" for line in error.problems]) from None
+
+
+def folder() -> Path:
+    """Where the experiments lie: in the package, or beside the sources."""
+    return Path(__file__).parent / "files"
+
+
+def read(path: Path) -> Experiment:
+    """An experiment from its file, on the setting that it names, if it does."""
+    raw = _toml(path)
+    if "setting" in raw:
+        raw = _on_setting(raw, path)
+    try:
+        return Experiment(name=path.stem, **raw)
+    except (ValidationError, TypeError) as error:
+        lines = (
+            [f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()]
+            if isinstance(error, ValidationError)
+            else [str(error)]
+        )
+        raise ConfigError([f"{path}: {line}" for line in lines]) from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return bounded.read_toml(path)
+    except DataError as error:
+        raise ConfigError([f"{path}: cannot be read ({error})"]) from None
+
+
+def _on_setting(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a file says, and what the setting that it names says where it does not.
+
+    ``set`` changes keys of the base, and ``unset`` leaves them to their defaults.
+    """
+    name, known = raw.pop("setting"), {file.stem: file for file in (folder() / "settings").glob("*.toml")}
+    if name not in known:
+        raise ConfigError([f"{path}: setting = {name!r}: must be one of {', '.join(sorted(known))}"])
+    if "base" in raw:
+        raise ConfigError([f"{path}: base: must be left out where a setting is named; [set] changes its keys"])
+    whole = _toml(known[name]) | raw
+    for key in whole.pop("unset", []):
+        *tables, last = key.split(".")
+        table = whole["base"]
+        for part in tables:
+            table = table.get(part, {})
+        if last not in table:
+            raise ConfigError([f"{path}: unset = {key!r}: must be a key of the setting {name!r}"])
+        del table[last]
+    for key, value in whole.pop("set", {}).items():
+        assign(whole["base"], key, value)
+    return whole
+
+
+def names() -> list[str]:
+    """The experiments there are: tables first, then Fashion-MNIST before CIFAR-10."""
+    found = [read(path) for path in sorted(folder().glob("*.toml"))]
+    order = {"accuracy_table": 0, "delay_table": 1, "curves": 2, "sweep": 3}
+    return [e.name for e in sorted(found, key=lambda e: (e.dataset != "fmnist", order[e.kind], e.name))]
+
+
+def named(name: str) -> Experiment:
+    """An experiment by its name."""
+    path = folder() / f"{name}.toml"
+    if not path.is_file():
+        known = names()
+        raise InputError("name", name, f"'all' or one of {', '.join(known)}{nearest(name, known)}")
+    return read(path)

@@ -1,0 +1,256 @@
+"""What a grid of studies came to: rows, a reading, a figure, verdicts; written to a folder and read back."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pandas as pd
+
+from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import formatting
+from dspodfl.analysis.costs import from_config
+from dspodfl.config import dumps
+from dspodfl.config.grid import Cell
+from dspodfl.errors import DataError, bounded
+from dspodfl.experiments import claims as verdict
+from dspodfl.experiments.claims import Verdict
+from dspodfl.experiments.definition import Experiment, named
+from dspodfl.experiments.evidence import Evidence
+from dspodfl.study.result import parquet, read_parquet
+from dspodfl.study.store.folder import COMPLETE, Folder
+from dspodfl.study.store.schemas import check_outcome
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULT = "result.json"
+FORMAT = 1
+"""Of result.json."""
+KINDS = ("curves", "sweep", "accuracy_table", "delay_table")
+_THEORY = ({"guaranteed"}, {"axes", "rows"})
+"""Keys of the result.json of a bound, and of a sweep of bounds."""
+_T = TypeVar("_T")
+
+
+@dataclass(eq=False)
+class Outcome:
+    """A figure or table, ours: what it is, what was measured, what it says."""
+
+    name: str
+    title: str
+    kind: str
+    axes: list[str]
+    metrics: pd.DataFrame
+    reading: pd.DataFrame
+    about: dict[str, Any]
+    paper: str = ""
+    says: str = ""
+    verdicts: list[Verdict] = field(default_factory=list)
+    config: str = ""
+    """The configuration of the first cell, as TOML."""
+    why: str = ""
+    """Why not all that is claimed was found, where somebody has looked into it."""
+
+    @staticmethod
+    def of(
+        experiment: Experiment,
+        cells: Sequence[Cell],
+        metrics: pd.DataFrame,
+        about: Mapping[str, Any],
+        folder: Path | None = None,
+    ) -> Outcome:
+        """Read and judged as an experiment says; what it is compared with is looked for beside its folder."""
+        reading = read(experiment, metrics, cells)
+        others = _others(experiment, folder, about)
+        evidence = Evidence(metrics, reading, experiment.axes, experiment, others)
+        full = not about.get("quick") and about.get("seeds") == experiment.seeds
+        return Outcome(
+            experiment.name,
+            experiment.title,
+            experiment.kind,
+            experiment.axes,
+            metrics,
+            reading,
+            dict(about),
+            experiment.paper,
+            experiment.says.strip(),
+            verdict.judge(evidence) if len(metrics) else [],
+            dumps(cells[0].config.model_dump()),
+            experiment.why.strip() if full else "",
+        )
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        return verdict.overall(self.verdicts)
+
+    @property
+    def heading(self) -> str:
+        """The title with the keys of what is varied in words and with units, as figures and tables show it."""
+        from dspodfl.analysis.figures import axis_name
+
+        keys = sorted((axis for axis in self.axes if "." in axis), key=len, reverse=True)
+        if not keys:
+            return self.title
+        pattern = rf"(?<![\w.])({'|'.join(map(re.escape, keys))})(?![\w.])"
+        return re.sub(pattern, lambda found: axis_name(found[0]), self.title)
+
+    def plot(self) -> Figure:
+        """The figure, in the house style."""
+        from dspodfl.analysis import figures as plots
+        from dspodfl.analysis import median_run
+
+        budget = from_config(tomllib.loads(self.config)) if self.config else None
+        if self.kind == "curves":
+            return plots.accuracy_vs_delay(self.metrics, self.title, budget)
+        if self.kind == "delay_table":
+            parts = median_run.parts(self.metrics, self.axes, self.reading)
+            return plots.delays(self.reading, self.axes, self.title, parts)
+        if self.kind == "accuracy_table":
+            return plots.accuracies(self.reading, self.axes, self.title)
+        return plots.sweep(self.reading, self.axes, self.heading, budget)
+
+    def save(self, folder: Path) -> Path:
+        """Write everything; every file to a temporary one first, then renamed."""
+        from dspodfl.analysis.figures import picture
+
+        folder.mkdir(parents=True, exist_ok=True)
+        figure = self.plot()
+        record = {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind,
+            "format": FORMAT,
+            "axes": self.axes,
+            "paper": self.paper,
+            "says": self.says,
+            "why": self.why,
+            "verdict": self.word if self.verdicts else None,
+            "verdicts": [asdict(v) for v in self.verdicts],
+            "about": self.about,
+            "config": self.config,
+        }
+        with Folder(folder, "experiment").change(state=COMPLETE) as change:
+            change.write("metrics.parquet", parquet(self.metrics))
+            change.write("table.csv", formatting.to_csv(self.reading))
+            change.write("figure.png", picture(figure, "png"))
+            change.write("figure.svg", picture(figure, "svg"))
+            text = json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n"
+            change.write(RESULT, text.encode(errors="backslashreplace"))
+        return folder
+
+    @staticmethod
+    def load(folder: Path) -> Outcome:
+        """From the folder that it was written to."""
+        if not (folder / RESULT).is_file():
+            raise DataError(f"{folder}: not the folder of a sweep or a reproduction (it has no {RESULT})")
+        files = Folder(folder, "experiment")
+        metrics = _loaded(files, "metrics.parquet", read_parquet)
+        reading = _loaded(files, "table.csv", _csv)
+
+        def whole(content: bytes) -> Outcome:
+            record = bounded.parse_json(content)
+            kind, later = record["kind"] if isinstance(record, dict) else None, record.pop("format", FORMAT)
+            if kind not in KINDS or not isinstance(later, int) or later > FORMAT:
+                raise ValueError(f"it is of kind {kind!r}, format {later!r}, not of a sweep or a reproduction")
+            check_outcome(record, RESULT)
+            record.pop("verdict")
+            verdicts = [Verdict(**v) for v in record.pop("verdicts")]
+            return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)
+
+        return _loaded(files, RESULT, whole)
+
+
+def is_theory(record: object) -> bool:
+    """Whether a result.json is that of a bound or of a sweep of bounds; 0.1 wrote no kind into it."""
+    if not isinstance(record, dict):
+        return False
+    kind = record.get("kind")
+    return kind.startswith("theory") if isinstance(kind, str) else any(keys <= record.keys() for keys in _THEORY)
+
+
+def is_outcome(folder: Path) -> bool:
+    """Whether a folder holds a finished sweep or reproduction; what its files are worth is not asked."""
+    try:
+        manifest = Folder(folder, "experiment").manifest()
+    except DataError:  # damaged: that is said where the other files are read
+        return (folder / RESULT).is_file()
+    if manifest is not None:
+        return manifest.kind == "experiment" and RESULT in manifest.names
+    if not (folder / RESULT).is_file():
+        return False
+    try:
+        return not is_theory(bounded.read_json(folder / RESULT))
+    except DataError:
+        return True
+
+
+def _loaded(files: Folder, name: str, load: Callable[[bytes], _T]) -> _T:
+    try:
+        return load(files.read(name))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
+        told = str(error).removeprefix(f"{files.path}: ")
+        why = told if isinstance(error, DataError) else f"{type(error).__name__}: {told}"
+        raise DataError(f"{files.path}: {name} is missing or damaged ({why})") from error
+
+
+def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:
+    """The experiments that one is compared with, as far as they are there, whole, and were run in the same way."""
+    found: dict[str, Evidence] = {}
+    if folder is None:
+        return found
+    for name in {check.beside for check in experiment.check if check.beside}:
+        with suppress(DataError):
+            other = Outcome.load(folder.parent / name)
+            if all(other.about.get(key) == about.get(key) for key in ("quick", "seeds")):
+                found[name] = Evidence(other.metrics, other.reading, other.axes, named(name))
+    return found
+
+
+def _csv(content: bytes) -> pd.DataFrame:
+    """A name may be None or NA; nothing at all is what is missing."""
+    return pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=[""])
+
+
+def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = ()) -> pd.DataFrame:
+    """Return the table that an experiment's figure shows, the paper's printed numbers in further columns.
+
+    Args:
+        experiment: How it is read.
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        cells: The cells of the grid: what each point's runs may spend. Without them, the experiment's base says it.
+    """
+    if not len(metrics):
+        return pd.DataFrame()
+    axes, how = experiment.axes, experiment.read
+    if experiment.kind == "accuracy_table":
+        table = readings.at_iterations(metrics, axes, how.iterations)
+    elif experiment.kind == "delay_table":
+        table = readings.to_targets(metrics, axes, how.targets)
+    elif how.at_delay is not None:
+        table = readings.at_delay(metrics, axes, how.at_delay)
+    else:
+        table = _at_budget(experiment, metrics, cells)
+    return verdict.beside(table, experiment)
+
+
+def _at_budget(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:
+    """Read each run where it ended: at a delay that all points have in common, if they have one."""
+    axes = experiment.axes
+    budgets = {tuple(cell.point[axis] for axis in axes): from_config(cell.config.model_dump()) for cell in cells}
+    if not budgets:
+        base = from_config(experiment.base)
+        budgets = {tuple(point): base for point, _, _ in readings.by_run(metrics, axes)}
+    delays = {budget.value if budget is not None and budget.kind == "delay" else None for budget in budgets.values()}
+    common = delays.pop() if len(delays) == 1 else None
+    if common is not None:
+        return readings.at_delay(metrics, axes, common)
+    return readings.at_end(metrics, axes, budgets)

@@ -1,0 +1,121 @@
+"""Delay: what the events cost, from events and rates alone; no model is needed.
+
+Raw, per iteration:   processing    (1/m) Σ_i v_i / d_i
+                      transmission  (1/m) Σ_i (1/|N_i|) Σ_j v̂_ij / b_ij
+Normalized:           each divided by its value with every client, or every link of the graph that the weights
+                      follow, firing.
+
+Raw delays are summed over iterations per client and per link and then reduced in entity order (`in_order`), so that
+they are the same numbers however runs are stacked or split, and on whatever device. Normalized delays are a ratio per
+iteration, then summed: a DGD iteration is exactly 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dspodfl.network.events import Events
+
+CHUNK = 64
+"""Entities are summed one after the other in rows of so many, then the rows' sums likewise."""
+
+DELAYS = ("processing", "transmission", "processing_normalized", "transmission_normalized")
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Cumulative delays after each iteration of a block, shape (iterations,) each, float64."""
+
+    processing: np.ndarray
+    transmission: np.ndarray
+    processing_normalized: np.ndarray
+    transmission_normalized: np.ndarray
+
+    @property
+    def total(self) -> np.ndarray:
+        """Raw processing plus transmission."""
+        return np.asarray(self.processing + self.transmission)
+
+    @property
+    def total_normalized(self) -> np.ndarray:
+        """Normalized processing plus transmission."""
+        return np.asarray(self.processing_normalized + self.transmission_normalized)
+
+
+class Meter:
+    """Adds up the delays of one run, block by block.
+
+    Example: two clients, one link, everything fires at rates ½: each iteration takes 2 + 2.
+
+    >>> meter = Meter(np.array([[0, 1]]), 2)
+    >>> fire = Events(np.ones((3, 2), bool), np.ones((3, 1), bool))
+    >>> half = np.full((1, 2), 0.5), np.full((1, 1), 0.5)
+    >>> meter.add(fire, *half, degree=np.array([[1, 1]])).total.tolist()
+    [4.0, 8.0, 12.0]
+    """
+
+    def __init__(self, edges: np.ndarray, n: int) -> None:
+        self.edges, self.n = edges, n
+        self._client = np.zeros(n)
+        self._link = np.zeros(len(edges))
+        self._normalized = np.zeros(2)
+
+    def add(
+        self,
+        events: Events,
+        d: np.ndarray,
+        b: np.ndarray,
+        degree: np.ndarray,
+        present: np.ndarray | None = None,
+    ) -> Delays:
+        """The cumulative delays after each iteration of the next block.
+
+        Shapes: d (iterations or 1, n), b (iterations or 1, links), degree (iterations or 1, n), and, where weights
+        follow a changing graph, present (iterations, links).
+        """
+        cost, link_cost = costs(self.edges, self.n, d, b, degree)
+        everything = link_cost if present is None else np.where(present, link_cost, 0.0)
+        spent, link_spent = events.v * cost, events.v_hat * link_cost
+        processing, self._client = _running(self._client, spent)
+        transmission, self._link = _running(self._link, link_spent)
+        normalized = []
+        for which, (done, whole) in enumerate(((spent, cost), (link_spent, everything))):
+            top, bottom = np.broadcast_arrays(in_order(done), in_order(whole))
+            ratio = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+            sums = np.cumsum(np.concatenate([self._normalized[which : which + 1], ratio]))[1:]
+            self._normalized[which] = sums[-1]
+            normalized.append(sums)
+        return Delays(processing, transmission, *normalized)
+
+
+def costs(edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What one step of each client and one use of each link add to the delays of a run.
+
+    Shapes: d, degree (iterations or 1, n), b (iterations or 1, links) -> those of d, those of b.
+    """
+    neighbours = np.maximum(degree, 1)
+    share = 1.0 / neighbours[:, edges[:, 0]] + 1.0 / neighbours[:, edges[:, 1]]
+    return 1.0 / d / n, share / b / n
+
+
+def in_order(values: np.ndarray) -> np.ndarray:
+    """Sum over entities in their order, in rows of `CHUNK`. Shapes: (iterations, entities) -> (iterations,).
+
+    >>> in_order(np.ones((2, 130))).tolist()
+    [130.0, 130.0]
+    """
+    if values.shape[1] == 0:
+        return np.zeros(len(values))
+    while values.shape[1] > CHUNK:
+        short = -values.shape[1] % CHUNK
+        rows = np.pad(values, ((0, 0), (0, short))).reshape(len(values), -1, CHUNK)
+        values = np.cumsum(rows, axis=2)[..., -1]
+    return np.cumsum(values, axis=1)[:, -1]
+
+
+def _running(carry: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums over iterations per entity, then over entities; and what to carry to the next block."""
+    sums = np.cumsum(np.concatenate([carry[None], values]), axis=0)[1:]
+    return in_order(sums), sums[-1]

@@ -1,0 +1,191 @@
+"""Capability rates: how often client i can compute, d_i(k), and link (i, j) can carry a model, b_ij(k).
+
+A law is drawn by inverse CDF of a uniform at the address of the client or link, so a rate never depends on what
+else is in a study. Schedules decide what fires from these rates; delays always use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import special
+
+from dspodfl import rng
+from dspodfl.errors import InputError
+from dspodfl.network.graph import Graph
+from dspodfl.rng import Stream
+
+FLOOR = 1e-6
+LEAST = 2.0**-32
+"""The smallest probability of which a word of 32 bits makes an event."""
+_VALUES = 2**20
+"""Rates drawn in one batch."""
+
+
+class Law(Protocol):
+    """A distribution on [0, 1]: two independent uniforms (..., 2) -> values (...)."""
+
+    def __call__(self, u: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Beta:
+    """Beta(a, b); a = b < 1 gives many very good and many very bad devices."""
+
+    a: float
+    b: float
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        """Values by inverse CDF."""
+        return np.asarray(special.betaincinv(self.a, self.b, u[..., 0]))
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform on (0, 1]: 1 − u with u in [0, 1)."""
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        """Values by inverse CDF."""
+        return np.asarray(1.0 - u[..., 0])
+
+
+def _truncated_normal(mean: float, std: float, u: np.ndarray) -> np.ndarray:
+    from scipy.stats import truncnorm  # slow to import, and rarely needed
+
+    return np.asarray(truncnorm.ppf(u, -mean / std, (1.0 - mean) / std, loc=mean, scale=std))
+
+
+@dataclass(frozen=True)
+class TruncatedNormal:
+    """Normal(mean, std²) of the parent, conditioned on [0, 1]."""
+
+    mean: float
+    std: float
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        """Values by inverse CDF."""
+        return _truncated_normal(self.mean, self.std, u[..., 0])
+
+
+@dataclass(frozen=True)
+class Bimodal:
+    """Equal mixture of two truncated normals; the second uniform picks the component."""
+
+    mean1: float
+    std1: float
+    mean2: float
+    std2: float
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        """Values by inverse CDF within the component."""
+        one = _truncated_normal(self.mean1, self.std1, u[..., 0])
+        two = _truncated_normal(self.mean2, self.std2, u[..., 0])
+        return np.where(u[..., 1] < 0.5, one, two)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Values given outright: one for all, or one for each client or link, in order. Never redrawn or clipped."""
+
+    values: float | Sequence[float]
+    field: str = "rates"
+
+    def expand(self, count: int, what: str) -> np.ndarray:
+        """The values as an array of shape (count,); any outside (0, 1] is an error."""
+        values = np.asarray(self.values, dtype=np.float64)
+        if values.ndim and len(values) != count:
+            raise InputError(self.field, f"{len(values)} values", f"one value for each of the {count} {what}")
+        wrong = values[~((values > 0) & (values <= 1))] if values.ndim else values[None][~(0 < values <= 1)]
+        if wrong.size:
+            raise InputError(self.field, float(wrong.flat[0]), "in (0, 1]")
+        return np.broadcast_to(values, (count,)).copy()
+
+
+@dataclass(eq=False)
+class Rates:
+    """d_i(k) and b_ij(k) of one run. Shapes: k (iterations,) -> (iterations or 1, clients or links), float64.
+
+    ``refresh = N`` redraws both in epoch ⌊k/N⌋; ``growth`` is the learning rate α of
+    d_i(k) = 1 − (1 − d_i) α(k)/α(0), by which clients compute ever more often as α falls.
+    """
+
+    graph: Graph
+    seed: int
+    sgd_law: Law | Given
+    link_law: Law | Given
+    refresh: int = 0
+    floor: float = FLOOR
+    growth: Callable[[np.ndarray], np.ndarray] | None = None
+    two_sided: bool = False
+    _epoch0: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def sgd(self, k: np.ndarray) -> np.ndarray:
+        """d_i in force at each k; one row where it never changes."""
+        d = self._at(k, "sgd")
+        if self.growth is None:
+            return d
+        share = self.growth(np.asarray(k)) / self.growth(np.zeros(1, dtype=np.int64))
+        return 1.0 - (1.0 - d) * share[:, None]
+
+    def link(self, k: np.ndarray) -> np.ndarray:
+        """b_ij in force at each k; one row where it never changes."""
+        return self._at(k, "link")
+
+    @property
+    def changing(self) -> bool:
+        """Whether d_i depends on k."""
+        return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, Given))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether neither d_i nor b_ij depends on k."""
+        return self.growth is None and self.refresh == 0
+
+    def clipped(self, iterations: int = 1) -> tuple[int, int]:
+        """How many d_i and b_ij drawn for these iterations lay outside [floor, 1] and were clipped."""
+        epochs = -(-iterations // self.refresh) if self.refresh else 1
+        return self._clipped("sgd", epochs), self._clipped("link", epochs)
+
+    def _clipped(self, what: str, epochs: int) -> int:
+        if isinstance(self.sgd_law if what == "sgd" else self.link_law, Given):
+            return 0
+        step = max(1, _VALUES // max(1, self.graph.n if what == "sgd" else self.graph.links))
+        count = 0
+        for first in range(0, epochs, step):
+            raw = self._draw(np.arange(first, min(first + step, epochs)), what)
+            count += int((raw != np.clip(raw, self.floor, 1.0)).sum())
+        return count
+
+    def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:
+        law = self.sgd_law if what == "sgd" else self.link_law
+        if isinstance(law, Given):
+            count = self.graph.n if what == "sgd" else self.graph.links
+            row = law.expand(count, "clients" if what == "sgd" else "links")
+            return np.repeat(row[None], len(epochs), axis=0)
+        out = np.empty((len(epochs), self.graph.n if what == "sgd" else self.graph.links))
+        step = max(1, _VALUES // max(1, len(epochs)))
+        for first in range(0, out.shape[1], step):  # by parts: the words of a value take ten times its own memory
+            if what == "sgd":
+                address: dict[str, Any] = {"i": np.arange(first, min(first + step, self.graph.n))}
+            else:
+                some = self.graph.edges[first : first + step]
+                address = {"i": some[:, 0], "j": some[:, 1]}
+            stream = Stream.RATE_SGD if what == "sgd" else Stream.RATE_LINK
+            out[:, first : first + step] = law(rng.uniform(self.seed, stream, **address, k=epochs[:, None], count=2))
+        return out
+
+    def _values(self, epochs: np.ndarray, what: str) -> np.ndarray:
+        raw = self._draw(epochs, what)
+        fixed = isinstance(self.sgd_law if what == "sgd" else self.link_law, Given)
+        return raw if fixed else np.clip(raw, self.floor, 1.0)
+
+    def _at(self, k: np.ndarray, what: str) -> np.ndarray:
+        if self.refresh == 0:
+            if what not in self._epoch0:
+                self._epoch0[what] = self._values(np.zeros(1, dtype=np.int64), what)
+            return self._epoch0[what]
+        epochs, index = np.unique(np.asarray(k) // self.refresh, return_inverse=True)
+        return self._values(epochs, what)[index]

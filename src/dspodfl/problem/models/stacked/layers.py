@@ -1,0 +1,307 @@
+"""Layers of many clients at once, each with its own parameters: there, and back by hand.
+
+Activations have their channels last. Convolutions, normalizations and the last layer with its loss are those of
+`dspodfl._kernels`; everything else is plain PyTorch. Nothing here waits for the device or depends on the values of
+tensors, so that passes can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dspodfl._kernels.cuda import conv
+from dspodfl._kernels.cuda import group_norm as norm
+from dspodfl._kernels.cuda import loss_head as head
+from dspodfl._kernels.cuda.conv import Gate, Precision
+from dspodfl._kernels.cuda.group_norm import Groups
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a tensor lies: from ``start`` in θ, from ``offset`` in a packed vector, there with its axes permuted."""
+
+    start: int
+    offset: int
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers in the tensor."""
+        return math.prod(self.shape)
+
+    def view(self, packed: Tensor, *shape: int) -> Tensor:
+        """The tensor inside packed vectors. Shapes: (n, width) -> (n, *shape)."""
+        return packed[:, self.offset : self.offset + self.size].unflatten(1, shape or (self.size,))
+
+
+@dataclass(eq=False)
+class Pass:
+    """What all layers need on the way back, and on the way forward."""
+
+    packed: Tensor
+    index: Tensor | None
+    precision: Precision
+    out: Tensor | None = None
+    l2: float = 0.0
+    left: dict[int, Tensor] = field(default_factory=dict)
+    """What `Layer.backward` leaves for `Layer.write`, by layer; held for as long as the pass takes."""
+
+    def own(self, slot: Slot, *shape: int) -> Tensor:
+        """A tensor of the clients at work. Shapes: (G, *shape)."""
+        value = slot.view(self.packed, *shape)
+        return value if self.index is None else value.index_select(0, self.index)
+
+    def write(self, slot: Slot, slope: Tensor) -> None:
+        """A slope by a tensor, and the penalty's, into its place."""
+        assert self.out is not None
+        target = slot.view(self.out, *slope.shape[1:])
+        if self.l2:
+            torch.add(slope, self.own(slot, *slope.shape[1:]), alpha=self.l2, out=target)
+        else:
+            target.copy_(slope)
+
+
+Kept = tuple[Tensor, ...]
+"""What a layer keeps for the way back."""
+
+
+class Layer(ABC):
+    """One layer of all clients. Activations: (G, B, features) or (G, B, height, width, channels)."""
+
+    slots: tuple[Slot, ...] = ()
+    back_first: bool = False
+    """Whether `write` is to come after `backward`, which does much of its work; else the two run side by side."""
+
+    @abstractmethod
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        """Outputs, and what `backward` needs."""
+
+    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:  # noqa: B027 - most have none
+        """Slopes by the parameters into their places; reads nothing that `backward` makes, unless ``back_first``."""
+
+    @abstractmethod
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        """Slopes by the inputs.
+
+        Slopes of convolutions are by their sums, before ReLU and pooling: ``gate`` is that of the layer before.
+        """
+
+    def gate(self, kept: Kept) -> Gate | None:
+        """What lies between the layer's sums and its outputs, if its slopes are by its sums."""
+        return None
+
+
+@dataclass(frozen=True)
+class Convolution(Layer):
+    """A 3×3 convolution, with the ReLU and the pooling behind it."""
+
+    weight: Slot
+    bias: Slot
+    relu: bool = False
+    pool: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", (self.weight, self.bias))
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        out, code = conv.forward(
+            x,
+            state.packed,
+            self.weight.offset,
+            self.bias.offset,
+            self.bias.size,
+            relu=self.relu,
+            pool=self.pool,
+            precision=state.precision,
+            index=state.index,
+        )
+        return out, (x, out) if code is None else (x, out, code)
+
+    def gate(self, kept: Kept) -> Gate | None:
+        if self.pool:
+            return Gate(code=kept[2], height=kept[0].shape[2], width=kept[0].shape[3])
+        return Gate(output=kept[1]) if self.relu else None
+
+    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
+        assert state.out is not None
+        conv.weight_gradient(
+            kept[0],
+            slope,
+            state.out,
+            self.weight.offset,
+            self.bias.offset,
+            theta=state.packed,
+            l2=state.l2,
+            precision=state.precision,
+            index=state.index,
+        )
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        return conv.input_gradient(
+            slope,
+            state.packed,
+            self.weight.offset,
+            kept[0].shape[4],
+            gate=gate,
+            precision=state.precision,
+            index=state.index,
+        )
+
+
+@dataclass(frozen=True)
+class Linear(Layer):
+    """A linear layer."""
+
+    weight: Slot
+    bias: Slot | None
+    outputs: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", (self.weight,) if self.bias is None else (self.weight, self.bias))
+
+    def _weight(self, state: Pass) -> Tensor:
+        return state.own(self.weight, self.outputs, self.weight.size // self.outputs)
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        x = x.to(state.packed.dtype)
+        weight = self._weight(state)
+        if self.bias is None:
+            return torch.bmm(x, weight.mT), (x, weight)
+        return torch.baddbmm(state.own(self.bias)[:, None], x, weight.mT), (x, weight)
+
+    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
+        assert state.out is not None
+        x, weight = kept
+        slope = slope.to(x.dtype)
+        target = self.weight.view(state.out, *weight.shape[1:])
+        if state.l2:
+            torch.baddbmm(weight, slope.mT, x, beta=state.l2, out=target)
+        else:
+            torch.bmm(slope.mT, x, out=target)
+        if self.bias is not None:
+            state.write(self.bias, slope.sum(dim=1))
+
+    def close(self, state: Pass, x: Tensor, y: Tensor, loss: str) -> Tensor:
+        """As the last layer of all: there, through the loss, and back. Slopes by the inputs; the others are written."""
+        assert state.out is not None
+        return head.gradient(
+            x,
+            y,
+            state.packed,
+            self.weight.offset,
+            None if self.bias is None else self.bias.offset,
+            self.outputs,
+            state.out,
+            loss=loss,
+            l2=state.l2,
+            precision=state.precision,
+            index=state.index,
+        )
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        x, weight = kept
+        return torch.bmm(slope.to(x.dtype), weight)
+
+
+@dataclass(frozen=True)
+class GroupNorm(Layer):
+    """A group normalization, with the ReLU and the pooling behind it."""
+
+    weight: Slot | None
+    bias: Slot | None
+    groups: Groups
+    relu: bool = False
+    pool: bool = False
+    back_first = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", tuple(s for s in (self.weight, self.bias) if s is not None))
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        x = x.contiguous()
+        out, code, stats = norm.forward(
+            x,
+            state.packed,
+            self.groups,
+            relu=self.relu,
+            pool=self.pool,
+            precision=state.precision,
+            index=state.index,
+        )
+        return out, (x, stats, out) if code is None else (x, stats, out, code)
+
+    def gate(self, kept: Kept) -> Gate | None:
+        if self.pool:
+            return Gate(code=kept[3], height=kept[0].shape[2], width=kept[0].shape[3])
+        return Gate(output=kept[2]) if self.relu else None
+
+    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
+        x, stats = kept[:2]
+        sums = state.left.get(id(self))
+        if sums is None:
+            _, sums = norm.backward(slope, x, stats, state.packed, self.groups, inputs=False, precision=state.precision)
+        sums = sums.sum(dim=1)
+        if self.bias is not None:
+            state.write(self.bias, sums[:, 0])
+        if self.weight is not None:
+            state.write(self.weight, sums[:, 1])
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        x, stats = kept[:2]
+        out, state.left[id(self)] = norm.backward(
+            slope, x, stats, state.packed, self.groups, precision=state.precision, index=state.index
+        )
+        assert out is not None
+        return out
+
+
+class Relu(Layer):
+    """ReLU behind what has none of its own."""
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        out = torch.relu(x)
+        return out, (out,)
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        return slope.masked_fill(kept[0] <= 0, 0)
+
+
+class Pool(Layer):
+    """2×2 max pooling behind what has none of its own."""
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        out, code = conv.max_pool(x.contiguous())
+        return out, (code, x)
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        code, x = kept
+        return conv.max_pool_gradient(slope, code, x.shape[2], x.shape[3])
+
+
+class Flatten(Layer):
+    """Images as vectors, channels last."""
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        return x.flatten(2), (x,)
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        return slope.view(kept[0].shape).to(kept[0].dtype)
+
+
+@dataclass(frozen=True)
+class Copies(Layer):
+    """Copies of one pixel, side by side."""
+
+    side: int
+
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+        return x.expand(-1, -1, self.side, self.side, -1), ()
+
+    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+        return slope.sum(dim=(2, 3), keepdim=True)

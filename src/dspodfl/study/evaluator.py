@@ -1,0 +1,326 @@
+"""What models are worth: the rows of metrics.parquet from a snapshot of a stack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.analysis.metrics import METRICS, MetricsRow
+from dspodfl.engine import Snapshot, Split, Stack
+from dspodfl.problem.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
+
+_NUMBERS_AT_ONCE = 2**25
+"""Parameters evaluated at a time (256 MB in float64)."""
+
+
+class EvaluationStoppedError(Exception):
+    """An evaluation was ended between two batches; nothing of it is kept."""
+
+
+class Judge:
+    """Evaluates the runs of a stack, snapshot by snapshot.
+
+    Where clients are split, each process evaluates its own, and all get the same rows. A run in which nothing has fired
+    since its last evaluation has the metrics that it had, if under its rule models change by events alone (``still``).
+
+    Args:
+        stack: the runs.
+        problem: their data and model.
+        split: the clients held here, where those of each run are divided over processes.
+        still: whether models change by events alone.
+        clients: how many clients of each run are evaluated; 0: all.
+        on_batch: called before each batch with the share of the evaluation that is done.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        problem: Problem,
+        split: Split | None = None,
+        *,
+        still: bool = False,
+        clients: int = 0,
+        on_batch: Callable[[float], None] | None = None,
+    ) -> None:
+        self._stack, self._problem, self._split, self._still = stack, problem, split, still
+        self._seen: dict[int, tuple[tuple[int, int], _Look]] = {}
+        self._picked = [evaluated_clients(run.seed, run.clients, clients) for run in stack.runs]
+        self._on_batch = on_batch
+
+    def __call__(
+        self, snapshot: Snapshot, stop: Callable[[], bool] | None = None
+    ) -> tuple[list[MetricsRow], list[Tensor | None]]:
+        """Evaluate the runs that a snapshot is taken of.
+
+        Args:
+            snapshot: the models, and which runs are to be evaluated.
+            stop: asked between batches whether to stop; where clients are split, all ranks stop if one says so.
+
+        Returns:
+            A row for each run, and the accuracy of each of its clients, (clients,), NaN where one is not evaluated.
+
+        Raises:
+            EvaluationStoppedError: if ``stop`` says so; the snapshot can be evaluated again.
+        """
+        counted = dict(zip(snapshot.runs, snapshot.counters, strict=True))
+        fired = {r: (counters.sgd_steps, counters.link_uses) for r, counters in counted.items()}
+        alive = [r for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost]
+        known = {r: look for r, (before, look) in self._seen.items() if before == fired.get(r)}
+        found = self._look(snapshot, [r for r in alive if r not in known], stop)
+        if self._still:
+            self._seen |= {r: (fired[r], look) for r, look in found.items()}
+        looks = {r: look for r, look in (known | found).items() if r in alive}
+        rows, accuracies = [], []
+        for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
+            run, counters, look = self._stack.runs[r], counted[r], _sound(looks.get(r))
+            row: MetricsRow = dict.fromkeys(METRICS)
+            row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
+            row["delay_total"] = counters.delay_processing + counters.delay_transmission
+            normalized = counters.delay_processing_normalized + counters.delay_transmission_normalized
+            row["delay_total_normalized"] = normalized
+            row["bytes"] = 2 * counters.link_uses * 4 * self._problem.model.parameters
+            row["diverged"] = diverged or look is None
+            rows.append(row | look.row if look else row)
+            accuracies.append(None if look is None or look.own is None else self._everyone(r, look.own))
+        return rows, accuracies
+
+    def _everyone(self, r: int, own: Tensor) -> Tensor:
+        """The accuracies of all clients of a run, NaN where one is not evaluated."""
+        count, picked = self._stack.runs[r].clients, self._picked[r]
+        if picked is None:
+            return own.expand(count)
+        out = torch.full((count,), math.nan, dtype=torch.float64)
+        out[torch.from_numpy(picked)] = own
+        return out
+
+    def _look(self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None) -> dict[int, _Look]:
+        if snapshot.iteration == 0:
+            return self._look_first(snapshot, runs, stop)
+        if self._split is not None:
+            check = _Batches(self._on_batch, stop, self._split, self._rounds(runs, self._split))
+            return {r: self._look_split(snapshot, r, self._split, check) for r in runs}
+        found: dict[int, _Look] = {}
+        groups = list(_together(self._stack, self._problem, runs))
+        total = sum(
+            self._problem.batches_of(sum(map(self._count, some)) + len(some), self._dataset(some[0])) for some in groups
+        )
+        check = _Batches(self._on_batch, stop, None, total)
+        for some in groups:
+            found |= self._look_stacked(snapshot, some, check)
+        return found
+
+    def _dataset(self, run: int) -> int:
+        return self._problem.dataset_of_run[run]
+
+    def _count(self, run: int) -> int:
+        picked = self._picked[run]
+        return self._stack.runs[run].clients if picked is None else len(picked)
+
+    def _look_first(self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None) -> dict[int, _Look]:
+        """At iteration 0 all clients of a seed have one model, whatever the algorithm: it is evaluated once."""
+        split, stack, problem = self._split, self._stack, self._problem
+        rows = split.shard.rows if split else stack.rows
+        alike: dict[tuple[int, int], list[int]] = {}
+        for r in runs:
+            alike.setdefault((self._dataset(r), stack.runs[r].seed), []).append(r)
+        batches = sum(problem.batches_of(1, dataset) for dataset, _ in alike)
+        check = _Batches(self._on_batch, stop, split, batches)
+        found = {}
+        for (dataset, _), members in alike.items():
+            model = snapshot.packed[rows[members[0]]][:1]
+            one = problem.judge(model, dataset, check)
+            for r in members:
+                found[r] = self._read(r, 0.0, one, one, model[0].double())
+        return found
+
+    def _look_stacked(self, snapshot: Snapshot, runs: list[int], check: Check) -> dict[int, _Look]:
+        """Runs of one size on one dataset, in one go; one large run in parts."""
+        problem = self._problem
+        models = [snapshot.packed[self._stack.rows[r]] for r in runs]
+        part = max(1, _NUMBERS_AT_ONCE // problem.width)
+        if len(runs) == 1 and len(models[0]) > part:
+            parts = models[0].split(part)
+            averages = _total(parts)[None] / len(models[0])
+            consensus = [sum(float(_apart(some[None], averages)) for some in parts)]
+        else:
+            theta = torch.stack(models) if len(models) > 1 else models[0][None]  # (runs, clients, width)
+            exact = theta.double()
+            averages = ordered_sum(exact, 1) / exact.shape[1]
+            consensus = _apart(exact, averages).tolist()
+            del exact
+        wanted = [
+            some if picked is None else some[_there(picked, some)]
+            for some, picked in zip(models, map(self._picked.__getitem__, runs), strict=True)
+        ]
+        if len(runs) == 1 and len(wanted[0]) > part:  # not copied
+            parts = [problem.judge(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
+            of_average = problem.judge(averages.to(problem.dtype), self._dataset(runs[0]), check)
+            return {runs[0]: self._read(runs[0], consensus[0], _joined(parts), of_average, averages[0])}
+        everything = torch.cat([*wanted, averages.to(problem.dtype)])
+        found = problem.judge(everything, self._dataset(runs[0]), check)
+        found = Evaluation(None if found.accuracy is None else found.accuracy.cpu(), found.loss.cpu())
+        out, start, last = {}, 0, len(everything) - len(runs)
+        for n, r in enumerate(runs):
+            of_average = _part(found, last + n, last + n + 1)
+            out[r] = self._read(r, consensus[n], _part(found, start, start + len(wanted[n])), of_average, averages[n])
+            start += len(wanted[n])
+        return out
+
+    def _rounds(self, runs: list[int], split: Split) -> int:
+        """Batches of the rank that has most of them: as often do all ranks ask each other whether to stop."""
+        return sum(self._rounds_of(r, split) for r in runs)
+
+    def _rounds_of(self, run: int, split: Split) -> int:
+        problem, dataset = self._problem, self._dataset(run)
+        counts = [len(self._held(run, split, rank)[1]) for rank in range(split.team.ranks)]
+        return max(self._batches_in_parts(count, dataset) for count in counts) + problem.batches_of(1, dataset)
+
+    def _batches_in_parts(self, models: int, dataset: int) -> int:
+        part = max(1, _NUMBERS_AT_ONCE // self._problem.width)
+        sizes = [min(part, models - first) for first in range(0, models, part)]
+        return sum(self._problem.batches_of(size, dataset) for size in sizes)
+
+    def _held(self, run: int, split: Split, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """The clients of a run that a rank has, and the places among them of those that are evaluated."""
+        owned, picked = split.shard.owned(rank, run), self._picked[run]
+        return owned, np.arange(len(owned)) if picked is None else np.flatnonzero(np.isin(owned, picked))
+
+    def _look_split(self, snapshot: Snapshot, run: int, split: Split, check: _Batches) -> _Look:
+        """One run whose clients are split: sums over ranks, and each client's numbers from the rank that holds it."""
+        problem, dataset, team = self._problem, self._dataset(run), split.team
+        own = snapshot.packed[split.shard.rows[run]]
+        part = max(1, _NUMBERS_AT_ONCE // problem.width)
+        parts = own.split(part)
+        average = team.total(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
+        average = average / self._stack.runs[run].clients
+        apart = own.new_zeros((), dtype=torch.float64)
+        for some in parts:
+            apart = apart + _apart(some[None], average[None])[0]
+        consensus = float(team.total(apart))
+        owned, places = self._held(run, split, team.rank)
+        until = check.done + self._rounds_of(run, split)
+        wanted = own if len(places) == len(owned) else own[_there(places, own)]
+        looks = [problem.judge(some, dataset, check) for some in wanted.split(part) if len(some)]
+        of_average = problem.judge(average[None].to(problem.dtype), dataset, check)
+        while check.done < until:  # other ranks have more clients
+            check()
+        picked = self._picked[run]
+        everyone = np.arange(self._stack.runs[run].clients) if picked is None else picked
+
+        def assembled(values: Sequence[Tensor]) -> Tensor:
+            mine = torch.full((len(owned),), math.nan, dtype=torch.float64, device=own.device)
+            if values:
+                mine[_there(places, mine)] = torch.cat(list(values))
+            return split.assembled(mine, run).cpu()[torch.from_numpy(everyone)]
+
+        loss = assembled([look.loss for look in looks])
+        right = None
+        if of_average.accuracy is not None:
+            right = assembled([look.accuracy for look in looks if look.accuracy is not None])
+        return self._read(run, consensus, Evaluation(right, loss), of_average, average)
+
+    def _read(self, run: int, consensus: float, own: Evaluation, of_average: Evaluation, average: Tensor) -> _Look:
+        """The columns of a run.
+
+        Sums over clients are exact, so that they do not depend on how clients are stacked or split.
+        Shapes: own (evaluated clients,) or (1,) where all have one model, of_average (1,), average (width,).
+        """
+        row: MetricsRow = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
+        accuracy = None
+        if own.accuracy is not None and of_average.accuracy is not None:
+            accuracy = own.accuracy.cpu()
+            values = accuracy.tolist()
+            mean = _mean(values)
+            row["accuracy"], row["accuracy_min"] = mean, min(values)
+            row["accuracy_std"] = math.sqrt(_mean([(value - mean) ** 2 for value in values]))
+            row["accuracy_average_model"] = float(of_average.accuracy)
+        best = self._stack.runs[run].data.optimum
+        if best is not None:
+            away = self._problem.unpack(average[None])[0].cpu() - torch.from_numpy(best)
+            row["optimality_error"] = float(ordered_sum(away.square(), 0))
+        return _Look(row, accuracy)
+
+
+class _Batches:
+    """Counts batches, and asks before each whether to stop; where clients are split, all ranks ask together."""
+
+    def __init__(
+        self,
+        on_batch: Callable[[float], None] | None,
+        stop: Callable[[], bool] | None,
+        split: Split | None,
+        total: int,
+    ) -> None:
+        self._on_batch, self._stop, self._split, self._total, self.done = on_batch, stop, split, max(1, total), 0
+
+    def __call__(self) -> None:
+        if self._on_batch:
+            self._on_batch(self.done / self._total)
+        self.done += 1
+        if self._stop is None:
+            return
+        wanted = self._stop()
+        if wanted if self._split is None else self._split.team.any(wanted):
+            raise EvaluationStoppedError
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What the models of one run are worth."""
+
+    row: MetricsRow
+    own: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
+
+
+def _sound(look: _Look | None) -> _Look | None:
+    """The same, unless a metric is not finite: a run whose loss overflows has diverged, finite parameters or not."""
+    if look is None or all(math.isfinite(value) for value in look.row.values() if isinstance(value, float)):
+        return look
+    return None
+
+
+def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[int]]:
+    """Runs that can be evaluated in one go: of one size, on one dataset, not too many."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for r in runs:
+        groups.setdefault((problem.dataset_of_run[r], stack.runs[r].clients), []).append(r)
+    for (_, clients), members in groups.items():
+        step = max(1, _NUMBERS_AT_ONCE // (clients * problem.width))
+        yield from (members[n : n + step] for n in range(0, len(members), step))
+
+
+def _total(parts: Sequence[Tensor]) -> Tensor:
+    """The sum over models, in float64. Shapes: parts × (models, width) -> (width,)."""
+    first, *others = (ordered_sum(part.double(), 0) for part in parts)
+    return sum(others, first)
+
+
+def _apart(theta: Tensor, averages: Tensor) -> Tensor:
+    """‖Θ − 1θ̄‖² of each run. Shapes: (runs, clients, width), (runs, width) -> (runs,), float64."""
+    return ordered_sum(ordered_sum((theta.double() - averages[:, None]).square_(), 1), 1)
+
+
+def _there(places: np.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(places).to(like.device)
+
+
+def _part(found: Evaluation, first: int, last: int) -> Evaluation:
+    return Evaluation(None if found.accuracy is None else found.accuracy[first:last], found.loss[first:last])
+
+
+def _joined(parts: Sequence[Evaluation]) -> Evaluation:
+    right = [part.accuracy for part in parts if part.accuracy is not None]
+    return Evaluation(torch.cat(right) if right else None, torch.cat([part.loss for part in parts]))
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean, from an exact sum; infinite or NaN where a value is."""
+    try:
+        return math.fsum(values) / len(values)
+    except (OverflowError, ValueError):  # a sum beyond float64, or infinities of both signs
+        return float(np.mean(values))

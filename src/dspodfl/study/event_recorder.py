@@ -1,0 +1,53 @@
+"""What fired, kept run by run while a study runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dspodfl.engine import Block, Run, Stack
+from dspodfl.network.events import Events
+
+_BLOCK = 1000
+"""Iterations whose events are drawn again at a time."""
+
+
+class Recorder:
+    """The events of the runs of a study, by their numbers."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, dict[int, Events]] = {}  # run -> first iteration of a block -> its events
+
+    def add(self, block: Block, wave: list[int]) -> None:
+        """The events of a block; what is known of its iterations already, or of later ones, gives way to them."""
+        start = int(block.k[0])
+        for n, r in enumerate(wave):
+            if n in block.over:  # nothing of it is drawn any more
+                continue
+            parts = self._parts.setdefault(r, {})
+            while parts:
+                first = next(reversed(parts))
+                before = parts[first]
+                if first + len(before.v) <= start:
+                    break
+                del parts[first]
+                if first < start:
+                    parts[first] = Events(before.v[: start - first], before.v_hat[: start - first])
+            parts[start] = block.events(n)
+
+    def redraw(self, runs: Sequence[Run], wave: list[int], iterations: int) -> None:
+        """What fired in the first iterations of a wave: draws are addressed, so that they can be had again."""
+        for block in Stack([runs[r] for r in wave]).blocks(iterations, _BLOCK):
+            self.add(block, wave)
+
+    @property
+    def runs(self) -> list[int]:
+        """Those of which anything is known."""
+        return sorted(self._parts)
+
+    def events(self, run: int, iterations: int) -> Events:
+        """What fired in the first iterations of a run. Shapes: (iterations, clients), (iterations, links)."""
+        parts = self._parts[run].values()
+        v, v_hat = (np.concatenate([getattr(part, name) for part in parts])[:iterations] for name in ("v", "v_hat"))
+        return Events(v, v_hat)

@@ -1,0 +1,240 @@
+"""What a study has come to so far: measured here, and put together wherever the ranks meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl.analysis.metrics import MetricsRow
+from dspodfl.errors import InputError
+from dspodfl.network.events import Events
+from dspodfl.study.division import Division
+from dspodfl.study.event_recorder import Recorder
+from dspodfl.study.result import Key, typed
+from dspodfl.study.store.checkpoint import Checkpoint
+from dspodfl.study.store.rows import Rows
+from dspodfl.study.study import Measurement, Start, Study
+
+
+@dataclass(eq=False)
+class Harvest:
+    """What was measured over a while, by the numbers of the runs."""
+
+    rows: list[MetricsRow] | Rows = field(default_factory=list)
+    accuracies: dict[int, Tensor | None] = field(default_factory=dict)
+    """Run -> each client's accuracy when it was last looked at, (clients,)."""
+    finished: dict[int, Tensor] = field(default_factory=dict)
+    """Run of a finished wave -> its final models, (clients, p)."""
+    iterations: int = 0
+    """Of all runs together."""
+
+    def add(self, other: Harvest) -> None:
+        """What was measured after it, or elsewhere."""
+        self.rows.extend(other.rows)
+        self.accuracies |= other.accuracies
+        self.finished |= other.finished
+        self.iterations += other.iterations
+
+
+class Findings:
+    """What a study has come to so far; one that is taken up again begins with what its checkpoint holds.
+
+    What is measured here is news until the ranks meet; from then on rank 0 knows it of all of them.
+    """
+
+    def __init__(self, study: Study, division: Division, start: Checkpoint | None = None, record: bool = False) -> None:
+        self._study, self._division, self._start = study, division, start
+        self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
+        self.known, self._news = Harvest(Rows()), Harvest()  # rows that stay are held as compact columns
+        self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
+        self.recorder = Recorder()
+        self.last: Measurement | None = None
+        self.over = False
+        """Whether the wave that advances is over, on all ranks."""
+        self.latest: dict[int, MetricsRow] = {}
+        """The last row of each run that has been evaluated, by its number."""
+        self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
+        self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
+        self._places: dict[int, int] = {}  # run that advances -> where it stands, as far as known here
+        self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
+        if start is not None:
+            self._take_up(start, record)
+
+    def _take_up(self, start: Checkpoint, record: bool) -> None:
+        """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
+        ran = int(start.about["run_iterations"])
+        self.known = Harvest(Rows.of(start.metrics), dict(start.accuracies), dict(start.finished), ran)
+        last = start.metrics.sort_values("iteration", kind="stable").groupby(["algorithm", "seed"]).tail(1)
+        self._see(last.to_dict("records"))  # type: ignore[arg-type]
+        self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
+        if record:
+            for wave in start.plan.done:
+                self.recorder.redraw(self._study.runs, wave, max(self.ended[r] for r in wave))
+            for wave in start.plan.left[:1]:
+                self.recorder.redraw(self._study.runs, wave, start.iteration)
+
+    def _see(self, rows: Iterable[MetricsRow]) -> None:
+        """Keep the last row of each run."""
+        place = {name: r for r, name in enumerate(self.names)}
+        for row in rows:
+            r = place[str(row["algorithm"]), int(str(row["seed"]))]
+            if r not in self.latest or int(str(row["iteration"])) >= int(str(self.latest[r]["iteration"])):
+                self.latest[r] = row
+
+    @property
+    def ended(self) -> dict[int, int]:
+        """Run -> the iteration that it ended at, of those that are over."""
+        latest = self.latest
+        return {r: int(str(row["iteration"])) for r, row in latest.items() if self._study.ended_by(r, row)}
+
+    @property
+    def done(self) -> int:
+        """Iterations of the waves that are finished, one after the other."""
+        waves = self._start.plan.done if self._start else ()
+        return sum(max((self.ended.get(r, 0) for r in wave), default=0) for wave in waves)
+
+    @property
+    def furthest(self) -> int:
+        """The largest number of iterations that any run has taken, at least 1."""
+        return max([1, self.iteration, *self.ended.values()])
+
+    def position(self) -> Start | None:
+        """Where the study is taken up again; None where it begins."""
+        if self._start is None:
+            return None
+        reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
+        pending = [int(run) for run in self._start.about.get("pending", ())]
+        behind = {int(run): int(k) for run, k in self._start.about.get("behind", {}).items()}
+        pieces = list(self._start.pieces())
+        return Start(self._start.plan, self._start.iteration, pieces, reached, self.ended, pending, behind)
+
+    def advance(self, iteration: int, runs: int, seconds: float) -> None:
+        """So many runs have come to an iteration here."""
+        self._news.iterations += runs
+        self.iteration, self.seconds = iteration, seconds
+
+    def add(self, found: Measurement, seconds: float) -> None:
+        """Something was measured here."""
+        self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
+        self.last, self.seconds, self._places = found, seconds, found.places
+
+    def stop_at(self, found: Measurement, seconds: float) -> None:
+        """Note that an evaluation was ended before its end: its runs are evaluated when the study is resumed.
+
+        Ranks that have different runs may stand at different iterations.
+        """
+        mine = [*found.runs, *found.waiting], found.places
+        everyone = (self._division.team.gather(mine) or [mine]) if self._division.kind == "runs" else [mine]
+        self._pending = sorted({run for runs, _ in everyone for run in runs})
+        self._places = {run: k for _, places in everyone for run, k in places.items()}
+        self.last, self.iteration, self.seconds = found, max(self._places.values()), seconds
+
+    def meet(self, over: bool) -> list[MetricsRow]:
+        """Put together what the ranks have measured since they last met; all call it. Gives the rows.
+
+        ``over`` says whether every run of the wave is over, on all ranks.
+        """
+        found, news, team = self.last, self._news, self._division.team
+        self._news, self.over = Harvest(), over
+        if found and over and len(found.plan.left[0]) < len(self._study.runs):
+            # The models of the next wave will take the place of these.
+            news.finished = {r: found.models(r).cpu() for r in found.wave}
+        if self._division.kind == "runs":
+            everyone, news = team.gather(news) or [], Harvest()
+            for one in everyone:
+                news.add(one)
+        if self._division.kind == "clients":
+            sent = float(team.sent - self._sent_before)
+            self.sent = int(team.total(torch.tensor(sent, dtype=torch.float64)))
+            if team.rank != 0:
+                self._elsewhere |= news.finished.keys()
+                news.finished = {}
+        self.known.add(news)
+        self._see(news.rows)
+        return list(news.rows)
+
+    @property
+    def ran(self) -> int:
+        """Iterations of all runs here since the ranks last met."""
+        return self._news.iterations
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run has been measured after its last iteration."""
+        return len(self.ended) == len(self.names)
+
+    @property
+    def effort(self) -> dict[str, Any]:
+        """What it took, as it is put away."""
+        return {"wall_seconds": self.seconds, "run_iterations": self.known.iterations}
+
+    def report(self, running: float | None = None) -> dict[str, Any]:
+        """What summary.json says of it; ``running`` are the seconds of training and evaluation."""
+        ended, latest = self.ended, self.latest
+        going = [
+            int(str(latest[r]["iteration"])) if r in latest else 0 for r in range(len(self.names)) if r not in ended
+        ]
+        return {
+            "iterations": self._study.iterations if going else max(ended.values()),
+            "iterations_done": min(going) if going else max(ended.values()),
+            "complete": not going,
+            "interrupted_at": self.iteration if going else None,
+            "ended": len(ended),
+            "runs": len(self._study.runs),
+            "parameters": self._study.model.parameters,
+            "wall_seconds": self.seconds,
+            "run_iterations_per_second": (self.known.iterations + self._news.iterations)
+            / max(self.seconds if running is None else running, 1e-9),
+        }
+
+    def checkpoint(self, about: Mapping[str, Any]) -> Checkpoint:
+        """Where the study stands, good until it goes on; ``about`` is what else its manifest says."""
+        found = self.last
+        if found is None:
+            raise InputError("checkpoint", "nothing", "made after at least one evaluation")
+        ended = self.over and self._pending is None
+        nothing = ended or (found.iteration == 0 and self._pending is not None)  # the wave begins again
+        furthest = max(self._places.values())
+        behind = {} if ended else {str(run): k for run, k in sorted(self._places.items()) if k < furthest}
+        return Checkpoint(
+            found.plan.finished() if ended else found.plan,
+            0 if ended else furthest,
+            typed(self.known.rows),
+            (lambda: ()) if nothing else found.pieces,
+            self.known.finished,
+            {r: own.contiguous() for r, own in self.known.accuracies.items() if own is not None},
+            {
+                "runs": self.names,
+                "iterations": self._study.iterations,
+                "pending": sorted(found.waiting) if self._pending is None else self._pending,
+                **({"behind": behind} if behind else {}),
+                **self.effort,
+                **about,
+            },
+        )
+
+    def models(self) -> dict[Key, dict[str, Tensor]]:
+        """The models as they are now; all ranks ask together, and rank 0 is given those of all."""
+        held, division = dict(self._held()), self._division
+        parts = (division.team.gather(held) or []) if division.kind == "runs" else [held]
+        return {name: models for part in parts for name, models in part.items()}
+
+    def _held(self) -> Iterator[tuple[Key, dict[str, Tensor]]]:
+        for r, name in enumerate(self.names):
+            if r in self.known.finished:
+                yield name, self._study.model.unflatten(self.known.finished[r])
+            elif self.last is not None and r in self.last.wave and r not in self._elsewhere:
+                yield name, self._study.model.unflatten(self.last.models(r).detach().cpu())
+
+    def events(self) -> dict[Key, tuple[Events, np.ndarray]]:
+        """What fired, of the runs that are recorded, and the links it fired on."""
+        out = {}
+        for r in self.recorder.runs:
+            done = self.ended.get(r, self._places.get(r, self.iteration))
+            out[self.names[r]] = self.recorder.events(r, done), self._study.runs[r].rates.graph.edges
+        return out

@@ -1,0 +1,221 @@
+"""Resuming a run that was interrupted or died: from its folder alone, and under its own configuration alone."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dspodfl.analysis.metrics import METRICS
+from dspodfl.config import FREE, Config
+from dspodfl.errors import DataError, InputError
+from dspodfl.study.result import has_journal, read_summary
+from dspodfl.study.store import metrics_log as journal
+from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
+from dspodfl.study.store.files import ASIDE
+from dspodfl.study.store.folder import COMPLETE, INTERRUPTED, DamagedError, Folder, Manifest
+from dspodfl.study.store.metrics_log import JOURNAL
+from dspodfl.study.store.rows import Rows
+from dspodfl.study.store.run_folder import CONFIG
+
+SUMMARY = "summary.json"
+_RESULTS = (SUMMARY, "metrics.parquet", "events.npz")
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """What the folder of an unfinished run holds."""
+
+    folder: Path
+    start: Checkpoint | None
+    """The newest checkpoint that is whole; without one the run starts from the beginning."""
+    before: Mapping[str, Any]
+    """The configuration that the run was started with."""
+    options: Mapping[str, Any]
+    notes: list[str] = field(default_factory=list)
+    """What a person should know: damaged checkpoints that were passed over, damaged lines of the journal."""
+
+    @staticmethod
+    def read(folder: Path) -> Unfinished:
+        """Look through the folder of a run that is to be resumed; nothing in it is changed.
+
+        A run is started from the beginning only where nothing but rows was written, which are kept.
+
+        Raises:
+            DataError: it is not the folder of a run, its results are damaged, or it cannot be resumed without loss.
+        """
+        manifest = Folder(folder).manifest()
+        if manifest is not None and manifest.kind != "run":
+            raise DataError(f"{folder}: not the folder of a run, but of kind {manifest.kind!r}")
+        start, notes = Store(folder).newest()
+        if start is not None:
+            where = f"resuming from the one of iteration {start.iteration:,} instead"
+            notes = [f"{line}; {where}" for line in notes]
+            before, options = start.about["config"], start.about["options"]
+        elif manifest is not None:
+            _check_none_is_lost(folder, manifest)
+            before, options = _started_with(folder, manifest)
+        else:
+            before, options = _started_with_0_1(folder)
+        notes += [] if start else ["no checkpoint was written yet: starting from the beginning"]
+        return Unfinished(folder, start, before, options, notes + _damage(folder, manifest))
+
+    def check(self, config: Config) -> None:
+        """Refuse to resume under another configuration, and name the first key that differs."""
+        compare(self.folder, self.before, json.loads(config.model_dump_json()))
+
+    def elsewhere(self, about: Mapping[str, Any]) -> list[str]:
+        """A line where device, precision or versions are others than those of the checkpoint."""
+        if self.start is None:
+            return []
+        was, is_ = (
+            {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
+            | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
+            for a in (self.start.about, about)
+        )
+        other = [f"{key} {was[key]}, here {is_[key]}" for key in was if was[key] != is_[key]]
+        line = "the checkpoint is of another place ({}): events are the same, models to rounding"
+        return [line.format("; ".join(other))] if other else []
+
+
+def _check_none_is_lost(folder: Path, manifest: Manifest) -> None:
+    """Refuse to start from the beginning where there are results, or were checkpoints."""
+    how = f"it cannot be resumed; what was measured is shown by: dspodfl show {folder}"
+    again = f"start it again in a new folder with: dspodfl run {folder / CONFIG} --out NEW"
+    uncommitted = any((folder / FOLDER).glob(f"{ASIDE}*"))  # the process was killed when it wrote its first
+    results = any(name in manifest.files for name in _RESULTS) and not has_journal(folder, manifest)
+    if manifest.state == INTERRUPTED or results:
+        raise DataError(f"{folder}: has results of a run, but its checkpoints are gone: {how}; {again}")
+    if manifest.checkpoints and not uncommitted:
+        raise DataError(f"{folder}: its checkpoints are gone: {how}; {again}")
+
+
+def _started_with(folder: Path, manifest: Manifest) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Configuration and options of a run that has no checkpoint, from its manifest."""
+    try:
+        raw, options = tomllib.loads(manifest.about["config"]), dict(manifest.about["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{folder}: its manifest does not say what the run was started with ({error})") from None
+    found = journal.header(folder / JOURNAL)
+    if found is not None and found.get("id", "") == manifest.id and "config" in found:
+        return found["config"], options
+    algorithms = raw.pop("algorithms", [])
+    known = _config(raw, algorithms).model_dump(mode="json")
+    return known | {"algorithms": algorithms}, options
+
+
+def _started_with_0_1(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Configuration and options of a run of version 0.1 that has no checkpoint, from its journal."""
+    found = journal.header(folder / JOURNAL)
+    try:
+        if found is not None:
+            return found["config"], found["options"]
+    except KeyError:
+        raise DataError(f"{folder}: {JOURNAL} is damaged; the run cannot be resumed") from None
+    there = [name for name in (*_RESULTS, JOURNAL) if (folder / name).exists()]
+    if there:
+        why = f"has {there[0]}, but no checkpoint and no sound {JOURNAL}"
+        raise DataError(f"{folder}: {why}: it cannot be resumed, and stays as it is")
+    if (folder / CONFIG).is_file():
+        raise DataError(f"{folder}: not the folder of a run ({CONFIG} is in it, and nothing that a run has measured)")
+    raise DataError(f"{folder}: not the folder of a run (no {CONFIG} in it)")
+
+
+def _damage(folder: Path, manifest: Manifest | None) -> list[str]:
+    """What is damaged in the journal: those rows are measured again, or are in the checkpoint."""
+    path = folder / JOURNAL
+    if not path.is_file() or (manifest is not None and not has_journal(folder, manifest)):
+        return []
+    try:
+        return [f"{folder}: {damage}" for damage in journal.read(path, Rows(), METRICS).damage]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"{folder}: {JOURNAL} is damaged ({error}): what it had is measured again"]
+
+
+def compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse a configuration that differs from the one that a run was started with, and name the first key.
+
+    Tables that change nothing that is computed may differ.
+    """
+    found = _difference(before, now)
+    if found:
+        key, was, is_ = found
+        raise InputError(key, is_, f"{was!r}, as when the run in {folder} began; a changed study is a new run")
+
+
+def compare_complete(folder: Path, config: Config, brought: Iterable[str] = (), own: Iterable[str] = ()) -> None:
+    """Refuse a configuration that differs from that of a complete run, and name the first key.
+
+    Args:
+        folder: of the run.
+        config: as it was given now.
+        brought: tables that were given from Python, and are not compared.
+        own: algorithms that were given from Python.
+    """
+    before = config_of(folder, own).model_dump(mode="json")
+    now = json.loads(config.model_dump_json())
+    if "count" not in config.clients.model_fields_set:  # it is that of the data or the graph
+        now["clients"] = before["clients"]
+    if own and "algorithms" not in config.model_fields_set:
+        now["algorithms"] = before["algorithms"]
+    compare(folder, before, now | {table: before[table] for table in brought})
+
+
+def begun(folder: Path) -> bool:
+    """Whether a folder holds anything of a run."""
+    try:
+        manifest = Folder(folder).manifest()
+        return manifest is not None or (folder / JOURNAL).exists() or (folder / SUMMARY).exists()
+    except (DataError, OSError):
+        return True
+
+
+def complete(folder: Path) -> bool:
+    """Whether a folder holds a run with nothing left to do.
+
+    Raises:
+        DataError: its manifest or, of version 0.1, its summary is damaged.
+    """
+    files = Folder(folder)
+    manifest = files.manifest()
+    if manifest is not None:
+        return manifest.kind == "run" and manifest.state == COMPLETE
+    try:
+        if (folder / JOURNAL).exists() or not (folder / SUMMARY).exists():
+            return False
+        return bool(read_summary(files)["study"]["complete"])
+    except (OSError, DamagedError) as error:
+        if Store(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
+            return False
+        raise DataError(f"{folder}: {str(error).removeprefix(f'{folder}: ')}: the run is left as it is") from None
+
+
+def config_of(folder: Path, own: Iterable[str] = ()) -> Config:
+    """The configuration in the folder of a run, without the algorithms that were given from Python."""
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder}: not the folder of a run (no {CONFIG} in it)")
+    try:
+        raw = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        named = [name for name in raw.pop("algorithms") if name not in set(own)]
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{folder}: {CONFIG} is damaged ({error})") from error
+    return _config(raw, named)
+
+
+def _config(raw: dict[str, Any], algorithms: list[str]) -> Config:
+    return Config(**raw, **({"algorithms": algorithms} if algorithms else {}))
+
+
+def _difference(one: Any, other: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """The first key, its former and its present value where two tables differ."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return None if one == other else (path, one, other)
+    for key in [*one, *(key for key in other if key not in one)]:
+        inner = f"{path}.{key}" if path else key
+        found = None if inner in FREE else _difference(one.get(key), other.get(key), inner)
+        if found:
+            return found
+    return None

@@ -1,0 +1,138 @@
+"""Which runs of a study advance together: waves that fit the memory of the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from dspodfl.engine import Run
+from dspodfl.errors import memory as machine
+from dspodfl.problem.models import Model
+
+_SHARE = 0.85
+"""Of the memory that is free, what a wave may take: estimates are rough, and allocators round up."""
+_COPIES = 3.5
+"""Matrices of the models' size at a time: models, new models, gradients, and a half for what lies between."""
+_LINK_BYTES, _FEW_LINKS = 200, 100_000
+"""A link of a run that advances: its ends, rates, weights, events and delays; and those that are in `_BESIDES`."""
+_BESIDES = {"cpu": 0.5 * 2**30, "cuda": 4 * 2**30}
+"""What random words, scores under evaluation and libraries take, whatever the study."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The waves of a study, as numbers of its runs, and what they were made from; bytes all."""
+
+    done: tuple[list[int], ...]
+    left: tuple[list[int], ...]
+    per_client: int
+    fixed: int
+    memory: int
+    halvings: int = 0
+
+    def finished(self) -> Plan:
+        """After the first wave."""
+        return replace(self, done=(*self.done, self.left[0]), left=self.left[1:])
+
+    def halved(self) -> Plan:
+        """With every wave to come cut in two, where it is of more than one run."""
+        left = [half for wave in self.left for half in _cut(wave, 2) if half]
+        return replace(self, left=tuple(left), halvings=self.halvings + 1)
+
+    def too_large(self, clients: int, why: str) -> str:
+        """What to say of a run that does not fit alone."""
+        need, have = (self.fixed + clients * self.per_client) / 2**30, self.memory / 2**30
+        return (
+            f"out of memory: one run of {clients:,} clients needs about {need:.1f} GiB, and {have:.1f} GiB were free; "
+            f"use fewer clients, a smaller model or another device ({why})"
+        )
+
+    def report(self) -> dict[str, Any]:
+        """What summary.json says of it."""
+        return {
+            "waves": [len(wave) for wave in (*self.done, *self.left)],
+            "bytes_per_client": self.per_client,
+            "bytes_besides": self.fixed,
+            "bytes_free": self.memory,
+            "halved_for_memory": self.halvings,
+        }
+
+
+def make_plan(
+    runs: Sequence[Run],
+    model: Model,
+    batch_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    memory: int | None = None,
+    fewest: int = 1,
+) -> Plan:
+    """As few waves as fit, of about equal size; runs of one seed stand together, since they share their minibatches.
+
+    ``memory`` is what is free on the device, in bytes; it is asked where it is not given. No wave has fewer than
+    ``fewest`` runs.
+    """
+    free = free_memory(device) if memory is None else memory
+    size = torch.finfo(dtype).bits // 8
+    per_client = int(_COPIES * size * model.parameters + activations(model, batch_size) * size)
+    data = {id(run.data.dataset): run.data.dataset for run in runs}.values()
+    held = sum(d.x_train.nbytes + size * d.x_test.size for d in data)
+    fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
+    order = sorted(range(len(runs)), key=lambda r: runs[r].seed)
+    size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
+    room = max(1.0, _SHARE * free - fixed)
+    most = max(1, len(order) // fewest)
+    count = min(most, math.ceil(sum(size_of) / room))
+    while True:
+        waves = _cut(order, count)
+        largest = max(sum(size_of[r] for r in wave) for wave in waves)
+        if count == most or largest <= room:
+            return Plan((), tuple(sorted(wave) for wave in waves), per_client, fixed, free)
+        count += 1
+
+
+def _link_bytes(links: int) -> int:
+    return max(0, links - _FEW_LINKS) * _LINK_BYTES
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return machine.available()
+
+
+def activations(model: Model, batch_size: int) -> int:
+    """Numbers that a network keeps of one client's minibatch, and as many gradients of them; 0 for linear models."""
+    if model.is_linear:
+        return 0
+    kept = 0
+
+    def count(_module: nn.Module, _inputs: Any, out: Any) -> None:
+        nonlocal kept
+        kept += out.numel() if isinstance(out, torch.Tensor) else 0
+
+    leaves = [part for part in model.module.modules() if not list(part.children())]
+    hooks = [part.register_forward_hook(count) for part in leaves]
+    try:
+        theta = torch.empty(model.parameters, device="meta")
+        with torch.no_grad():
+            model.scores(theta, torch.empty((batch_size, *model.input_shape), device="meta"))
+    except Exception:  # a module of a user's own may not know the meta device; the plan is rougher then
+        kept = 0
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 2 * kept
+
+
+def _cut(runs: list[int], parts: int) -> list[list[int]]:
+    """In consecutive parts of about equal length."""
+    ends = [round(n * len(runs) / parts) for n in range(parts + 1)]
+    return [runs[start:end] for start, end in pairwise(ends)]

@@ -1,0 +1,81 @@
+"""How sporadic a run is, in the theorems' terms: d_min(k), d_max(k) and the largest ρ̃(k) over its iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dspodfl.algorithms.schedules import Sporadic
+from dspodfl.engine import Run
+from dspodfl.errors import InputError
+from dspodfl.network.topology import Flicker
+from dspodfl.theory.formulas.constants import Floats
+from dspodfl.theory.formulas.spectral import rho_tilde
+
+_NUMBERS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Sporadicity:
+    """Least and largest SGD probability at each iteration, and ρ̃ = max_k ρ̃(k). Shapes: (iterations,) or (1,)."""
+
+    least: Floats
+    largest: Floats
+    rho_tilde: float
+
+    @property
+    def d_min(self) -> float:
+        """The least SGD probability of any client at any iteration."""
+        return float(self.least.min())
+
+    @property
+    def d_max(self) -> float:
+        """The largest."""
+        return float(self.largest.max())
+
+    @property
+    def contracts(self) -> bool:
+        """Whether ρ̃ < 1, without which the theorems say nothing."""
+        return self.rho_tilde < 1.0 - 1e-12
+
+
+def sporadicity(run: Run, iterations: int) -> Sporadicity:
+    """Of one run, over its iterations.
+
+    A link that the topology shows with probability ``up``, drawn anew at every iteration, fires with b·up. Other
+    topologies show one graph after the other, and the one that contracts least decides.
+    """
+    if not isinstance(run.schedule, Sporadic):
+        allowed = "an algorithm with known firing probabilities: dspodfl, dgd, rg, sporadic_sgd or dfedavg"
+        raise InputError("algorithms", run.algorithm, allowed)
+    least, largest, radius = [], [], 0.0
+    known: set[bytes] = set()
+    for p, q, r in _rows(run, run.schedule, iterations):
+        least.append(p.min(axis=1))
+        largest.append(p.max(axis=1))
+        for chance, weight in zip(*np.broadcast_arrays(q, r), strict=True):
+            key = chance.tobytes() + weight.tobytes()
+            if radius < 1.0 and key not in known:
+                known.add(key)
+                radius = max(radius, rho_tilde(run.rates.graph, weight, chance))
+    return Sporadicity(np.concatenate(least), np.concatenate(largest), radius)
+
+
+def _rows(run: Run, schedule: Sporadic, iterations: int) -> Iterator[tuple[Floats, Floats, Floats]]:
+    """SGD probabilities, link probabilities and weights of some iterations at a time; one row where none changes."""
+    topology, rates = run.wiring.topology, run.rates
+    up = topology.up if isinstance(topology, Flicker) else None
+    steady = schedule.steady(rates) and (run.wiring.steady or up is not None)
+    step = 1 if steady else max(1, _NUMBERS_AT_ONCE // max(1, rates.graph.n + rates.graph.links))
+    for first in range(0, 1 if steady else iterations, step):
+        k = np.arange(first, min(first + step, iterations))
+        p, q = schedule.probabilities(k, rates)
+        q = 1.0 - (1.0 - q) ** 2 if rates.two_sided else q
+        present, r, _ = run.wiring.at(k)
+        if up is not None:
+            q = q * up
+        elif present is not None:
+            r = r * present  # under mobility, weights are those of the links that are there
+        yield p, q, r

@@ -1,0 +1,306 @@
+"""The command line: parse, build, iterate, write."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dspodfl._version import __version__
+from dspodfl.errors import InputError, nearest
+from dspodfl.study.progress import for_command
+from dspodfl.study.terminal import say
+from dspodfl.ui.cli import failures
+from dspodfl.ui.cli import theory as theory_commands
+from dspodfl.ui.cli.grids import register
+from dspodfl.ui.cli.options import HELP_NAMES, in_full, whole
+from dspodfl.ui.cli.run import Asked, carry_out, importable, on_ranks
+from dspodfl.ui.console.results import ERR, OUT
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=HELP_NAMES,
+    help="Decentralized federated learning on uneven, unreliable devices: simulate and compare.",
+)
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key: table.key=value, a TOML value. Repeatable."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        say(f"dspodfl {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG.toml", help="A study; without one, the paper's default setting.")
+    ] = None,
+    changes: Set = None,
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a result that is already in DIR.")] = False,
+    save_models: Annotated[
+        bool, typer.Option("--save-models", help="Also write the final models (safetensors).")
+    ] = False,
+    record_events: Annotated[
+        bool, typer.Option("--record-events", help="Also write what fired (events.npz), for replay.")
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Go on with the run in DIR, which was interrupted or died, as it was asked for."
+        ),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=whole),
+    ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=whole
+        ),
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
+) -> None:
+    """Run a study: print the comparison, write tables and pictures.
+
+    Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write what was measured (exit codes 130, 143 and 129); --resume
+    resumes a run that was interrupted or died.
+    """
+    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
+    asked = Asked(
+        config, changes or [], names, seeds, device, out, overwrite, save_models, record_events, resume, as_json, quiet
+    )
+    if ranks is not None or max_restarts:
+        raise typer.Exit(on_ranks(asked, ranks, max_restarts))
+    carry_out(asked)
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files if they are there.")] = False,
+) -> None:
+    """Write a fully commented configuration, the defaults, and the JSON schema that editors check it with."""
+    from dspodfl.config.json_schema import TITLE, json_schema
+    from dspodfl.config.template import SCHEMA_FILE, template
+
+    schema = file.parent / SCHEMA_FILE
+    _free(file, overwrite)
+    _free(schema, overwrite or _is_schema(schema, TITLE))
+    _put(schema, _as_text(json_schema()))
+    _put(file, template())
+    say(f"wrote {file}, and for editors {schema}; run it with: dspodfl run {file}")
+
+
+@app.command()
+def schema(
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.json", help="Write it to a file instead.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Print the JSON schema of the configuration (draft 2020-12), for editors and other programs."""
+    from dspodfl.config.json_schema import json_schema
+
+    text = _as_text(json_schema())
+    if out is None:
+        say(text.rstrip())
+        return
+    _free(out, overwrite)
+    _put(out, text)
+    say(f"wrote {out}")
+
+
+def _as_text(made: dict[str, Any]) -> str:
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def _is_schema(path: Path, title: str) -> bool:
+    """Whether a file is a schema that this program wrote, which may be replaced by a newer one."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("title") == title
+
+
+def _free(path: Path, overwrite: bool) -> None:
+    """Refuse a file that is there, unless it may be replaced, and one whose folder is not."""
+    if not path.parent.is_dir():
+        raise InputError("file", str(path), "a file that can be written (No such file or directory)")
+    if path.exists() and not overwrite:
+        raise InputError("file", str(path), "a file that does not exist yet (or use --overwrite)")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a text file, so that there is never half of it."""
+    from dspodfl.study.store.files import write
+
+    try:
+        write(path, text.encode())
+    except OSError as error:
+        raise InputError("file", str(path), f"a file that can be written ({error.strerror})") from None
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to check.")],
+    changes: Set = None,
+    no_code: Annotated[
+        bool, typer.Option("--no-code", help="Import no code of the user; what it names is not checked then.")
+    ] = False,
+) -> None:
+    """Validate a configuration: every key, and that graph, rates, data and model can be built.
+
+    A configuration may name code: model.factory, and algorithms of the form 'module:object'. That code is imported and
+    run, here as by 'run', with your rights; look at files of strangers with --no-code first.
+    """
+    from dspodfl.config import load
+    from dspodfl.study.builder import Own, build, user_names
+
+    importable(file)
+    with for_command(quiet=False) as progress:
+        own = Own(code=not no_code)
+        settled, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
+    graph, left_out = settings[0].rates.graph, user_names(settled) if no_code else []
+    parameters = "" if no_code and user_names(settled, algorithms=False) else f"{study.model.parameters:,} parameters, "
+    say(
+        f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "
+        f"{graph.n} clients, {parameters}about {study.longest:,} iterations at most"
+    )
+    for field, name in left_out:
+        say(f"{field} = {name!r} was not imported, and is not checked")
+
+
+@app.command("list")
+def list_names(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="WHAT",
+            help="One list alone: algorithms, graphs, dynamics, weights, laws, datasets, partitions, models or "
+            "learning-rates.",
+        ),
+    ] = None,
+) -> None:
+    """Show what can be named in a configuration, one line each."""
+    found = _catalogue()
+    if what is not None and what.lower() not in found:
+        raise InputError("WHAT", what, f"one of {', '.join(found)}{nearest(what.lower(), found)}")
+    for title, rows in found.values() if what is None else [found[what.lower()]]:
+        OUT.print(Text(title, style="bold"))
+        width = max(len(name) for name in rows)
+        for name, line in rows.items():
+            OUT.print(Text(f"  {name:<{width}}  {line}"), soft_wrap=True)
+
+
+@app.command()
+def show(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder that dspodfl wrote, or one that holds several.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COST", help="Read the table there: delay=5000, normalized_delay=50, bytes=1e9 or iteration=2000."
+        ),
+    ] = None,
+) -> None:
+    """Print the table of what DIR holds, and draw a run's pictures again.
+
+    DIR may be the folder of a run (unfinished ones as far as they got), a sweep, a reproduction or of the theory.
+    """
+    from dspodfl.analysis.costs import parse
+    from dspodfl.ui.cli.show import show_folder
+
+    show_folder(directory, None if at is None else parse(at))
+
+
+@app.command()
+def verify(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR", help="Folders of runs, sweeps, experiments, cells, or of such.")
+    ],
+) -> None:
+    """Compare every file with its checksum, and name what is damaged (exit code 2)."""
+    from dspodfl.ui.cli.verify import verify as look
+
+    damaged = False
+    for directory in directories:
+        for found in look(directory):
+            damaged |= bool(found.damage)
+            for line in found.damage:
+                ERR.print(Text(f"error: {line}"), soft_wrap=True)
+            OUT.print(Text(str(found)), soft_wrap=True)
+    raise typer.Exit(2 if damaged else 0)
+
+
+register(app)
+theory_commands.register(app)
+in_full(app)
+
+
+def main() -> None:
+    """Run the command line; `dspodfl.ui.cli.failures` has the exit codes."""
+    failures.leave(failures.carry_out(_command))
+
+
+def _command() -> int:
+    """What the words of the command line ask for; not by Click's own ``main``, which has its own view of failures."""
+    command = typer.main.get_command(app)
+    with command.make_context("dspodfl", sys.argv[1:]) as context:
+        code = command.invoke(context)
+    return code if isinstance(code, int) else 0
+
+
+def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
+    """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
+    from dspodfl.algorithms.schedules import SCHEDULES
+    from dspodfl.config import data as data_tables
+    from dspodfl.config import graph as graph_tables
+    from dspodfl.config import model as model_tables
+    from dspodfl.config import rates as rate_tables
+    from dspodfl.config import schema
+    from dspodfl.config.messages import catalogue
+    from dspodfl.network.weights import WEIGHTS
+
+    return {
+        "algorithms": ("algorithms", dict(SCHEDULES)),
+        "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
+        "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
+        "weights": ("weights (graph.weights)", dict(WEIGHTS)),
+        "laws": ("laws (rates.sgd.law, rates.link.law)", catalogue(rate_tables.Law)),
+        "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
+        "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),
+        "models": ("models (model.name, or model.factory)", catalogue(model_tables.Model)),
+        "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(schema.LearningRate)),
+    }
+
+
+if __name__ == "__main__":
+    main()
