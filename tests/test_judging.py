@@ -255,11 +255,11 @@ def signal_before(monkeypatch, batch, number=signal.SIGTERM):
     plain, calls = Problem._scores, count(1)
     done = []
 
-    def scores(self, packed, x):
+    def scores(self, some, count, x):
         done.append(next(calls))
         if done[-1] == batch:
             os.kill(os.getpid(), number)
-        return plain(self, packed, x)
+        return plain(self, some, count, x)
 
     monkeypatch.setattr(Problem, "_scores", scores)
     return done

@@ -247,7 +247,7 @@ def test_evaluation_takes_fewer_models_at_a_time_where_less_may_be_held(name, mo
     for sizes, at_once in ((least, 1), (most, 10**9)):
         monkeypatch.setitem(module._SCORES_AT_ONCE, "cpu", at_once)
         monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", at_once)
-        monkeypatch.setattr(problem, "_scores", lambda t, x, s=sizes: s.append(len(t)) or plain(t, x))
+        monkeypatch.setattr(problem, "_scores", lambda t, n, x, s=sizes: s.append(n) or plain(t, n, x))
         problem.evaluate(scattered(problem.model, 5), 0)
     assert set(least) == {1} and set(most) == {5}
 

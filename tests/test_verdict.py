@@ -454,7 +454,7 @@ def test_a_table_counts_the_runs_that_diverged():
     metrics = swept({"dspodfl": [0.6, 0.7]}, seeds=3)
     metrics.loc[(metrics["x"] == 2) & (metrics["seed"] == 0) & (metrics["iteration"] > 0), "diverged"] = True
     found = outcome_table(grid_outcome(metrics, at_delay=10.0))
-    assert found.rows[1].cells[1] == "0.700 ± 0.000 2/3" and found.notes == ("diverged: DSpodFL 1/3 at x = 2",)
+    assert found.rows[1].cells[1] == "0.700 ± 0.000 2/3" and found.notes == ("diverged: DSpodFL 1/3 at x: 2",)
 
 
 def test_a_table_of_delays_says_what_its_numbers_are():

@@ -210,12 +210,10 @@ def prepare() -> None:
     import torch
 
     from dspodfl.analysis import figures as plots
-    from dspodfl.experiments import result as outcome
-    from dspodfl.experiments import sweep
+    from dspodfl.experiments import result, sweep  # noqa: F401
     from dspodfl.study import provenance
     from dspodfl.study import session as simulation
-    from dspodfl.ui.cli import app as cli  # noqa: F401
-    from dspodfl.ui.cli import verify
+    from dspodfl.ui.cli import app, verify  # noqa: F401
 
     torch.set_num_threads(1)
     torch.cuda.is_available = lambda: False  # type: ignore[assignment]

@@ -166,9 +166,8 @@ def _attempt(words: Sequence[str]) -> Ending:
 def _serve(gib: float) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what C libraries print is no answer
-    import dspodfl.study.result
-    import dspodfl.study.session
-    import dspodfl.ui.cli.app
+    from dspodfl.study import result, session  # noqa: F401
+    from dspodfl.ui.cli import app  # noqa: F401
 
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     limit = pages * resource.getpagesize() + int(gib * 2**30)

@@ -1,8 +1,8 @@
 """Whether a measurement bears out a claim: decided by paired differences over seeds, and said with its numbers.
 
 Algorithms share the draws of a seed, so that they are compared seed by seed. A comparison is decided where the 95%
-interval of the differences is on one side of zero (`analysis.statistics`); where it is not, it cannot be told, which counts
-neither for a claim nor against it.
+interval of the differences is on one side of zero (`analysis.statistics`); where it is not, it cannot be told, and
+counts neither for a claim nor against it.
 """
 
 from __future__ import annotations
