@@ -349,7 +349,9 @@ def test_after_a_kill_the_others_stop_a_restart_goes_on_and_a_second_kill_is_sai
     assert (
         said.strip()
         .splitlines()[-1]
-        .startswith("error: rank 0 was killed (SIGKILL), and the others were stopped; resume with: dspodfl run --resume")
+        .startswith(
+            "error: rank 0 was killed (SIGKILL), and the others were stopped; resume with: dspodfl run --resume"
+        )
     )
     assert "Traceback" not in said
     assert Result.load(out).summary["study"]["complete"] is False  # what a dead run has measured can be read

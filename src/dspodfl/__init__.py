@@ -13,13 +13,11 @@ from dspodfl._version import __version__
 from dspodfl.errors import ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
-    from dspodfl.algorithms.schedules import Schedule
+    from dspodfl.algorithms import Schedule
     from dspodfl.config import Config
-    from dspodfl.network.events import Events
-    from dspodfl.network.graph import Graph, Part
+    from dspodfl.network import Events, Graph, Part
     from dspodfl.problem.data import Dataset, Federation
-    from dspodfl.study.result import Result, replay
-    from dspodfl.study.session import Simulation, Update, run
+    from dspodfl.study import Result, Simulation, Update, replay, run
 
 __all__ = [
     "Config",

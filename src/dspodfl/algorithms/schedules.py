@@ -23,9 +23,7 @@ import numpy as np
 
 from dspodfl import rng
 from dspodfl.errors import InputError, nearest
-from dspodfl.network.events import Events
-from dspodfl.network.graph import Part
-from dspodfl.network.rates import Rates
+from dspodfl.network import Events, Part, Rates
 from dspodfl.rng import Stream
 
 

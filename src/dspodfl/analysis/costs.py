@@ -9,7 +9,7 @@ from typing import Any
 
 from dspodfl.analysis import formatting
 from dspodfl.errors import InputError, nearest
-from dspodfl.network.budget import COST_COLUMNS, Budget, Kind
+from dspodfl.network import COST_COLUMNS, Budget, Kind
 
 _MEANING = {
     "delay": "raw total delay",

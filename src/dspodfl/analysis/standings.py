@@ -18,7 +18,7 @@ from dspodfl.analysis import statistics as paired
 from dspodfl.analysis.costs import Cost
 from dspodfl.analysis.statistics import Difference
 from dspodfl.analysis.summary import ended_by, quantiles, whole_run
-from dspodfl.network.budget import COST_COLUMNS, Kind
+from dspodfl.network import COST_COLUMNS, Kind
 
 DEFAULT_TARGETS = (0.4, 0.6, 0.75)
 """The default of ``eval.targets``. Where it was left so, the table chooses targets that tell algorithms apart."""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dspodfl.analysis.statistics import deviation
-from dspodfl.network.budget import Budget
+from dspodfl.network import Budget
 
 DELAYS = ("delay_processing", "delay_transmission", "delay_total", "delay_total_normalized")
 

@@ -1,7 +1,5 @@
-"""Configuration: typed (`Config`), written as TOML, and built into a study."""
+"""Configuration: typed (`Config`), written as TOML, varied over grids; no tensor is needed."""
 
-from dspodfl.config.schema import FREE, Config
-from dspodfl.config.template import template
-from dspodfl.config.toml import as_config, dumps, load
+import lazy_loader
 
-__all__ = ["FREE", "Config", "as_config", "dumps", "load", "template"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

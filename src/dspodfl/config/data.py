@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dspodfl.config.base import Count, NonNegative, Positive, Seed, Size, Table
-from dspodfl.problem.data.dataset import MAX_CLASSES
+from dspodfl.problem.data import MAX_CLASSES
 
 PartitionKind = Field(description="how the training samples are dealt to the clients")
 DataName = Field(description="the dataset")

@@ -17,8 +17,7 @@ import torch
 from dspodfl.config import data as data_tables
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import schema
-from dspodfl.errors import InputError, memory
-from dspodfl.errors.memory import gib
+from dspodfl.errors import InputError, gib, memory
 from dspodfl.problem.models import Model
 
 OnProgress = Callable[[str, float], None]

@@ -20,8 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from dspodfl.config import FREE, Config
-from dspodfl.errors import ConfigError
-from dspodfl.errors.bounded import parse_toml
+from dspodfl.errors import ConfigError, parse_toml
 
 NUMBERS = 1
 """The version of what is computed. It moves whenever the same configuration gives other numbers, or a default changes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import SCHEDULES
 from dspodfl.config.reference import without_keys
 from dspodfl.config.schema import Config
 

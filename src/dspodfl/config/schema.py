@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import SCHEDULES
 from dspodfl.config.base import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph import Geometric, Graph, WaypointDynamics
@@ -17,7 +17,7 @@ from dspodfl.config.model import Linear, Logistic, Model, Svm
 from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError, nearest
-from dspodfl.network.budget import COST_COLUMNS, DEFAULT_DELAY, Budget
+from dspodfl.network import COST_COLUMNS, DEFAULT_DELAY, Budget
 
 
 class Clients(Table):

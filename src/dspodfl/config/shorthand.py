@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import SCHEDULES
 
 _ALIASES = {"sporadicsgds": "sporadic_sgd", "randomizedgossip": "rg", "decentralizedgradientdescent": "dgd"}
 """Names in use that differ from the registered ones by more than case, spaces and hyphens."""

@@ -1,23 +1,9 @@
-"""The engine: all runs of a study advance together, as one run on the disjoint union of their graphs."""
+"""Advances a stack of runs; opens no file and reads no clock.
 
-from dspodfl.engine.loop import Snapshot, shrunk, simulate
-from dspodfl.engine.shard import Shard
-from dspodfl.engine.stack import Block, Run, Stack
-from dspodfl.engine.state import Piece, State
-from dspodfl.engine.steppers.sharded import Split
-from dspodfl.engine.transport.base import Alone, Team
+All runs of a study advance together, as one run on the disjoint union of their graphs. `plain_loop` is the reference
+implementation: one run, one client, one neighbour, one parameter vector at a time.
+"""
 
-__all__ = [
-    "Alone",
-    "Block",
-    "Piece",
-    "Run",
-    "Shard",
-    "Snapshot",
-    "Split",
-    "Stack",
-    "State",
-    "Team",
-    "shrunk",
-    "simulate",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import ordered_sum as sums
-from dspodfl.network.delay import CHUNK, costs
+from dspodfl.network import CHUNK, costs
 
 if TYPE_CHECKING:
     from dspodfl.engine.stack import Run

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dspodfl.algorithms.schedules import Sporadic
+from dspodfl.algorithms import Sporadic
 from dspodfl.engine import Run, Stack
-from dspodfl.network.budget import LONGEST, SLACK, Budget
-from dspodfl.network.delay import costs
-from dspodfl.network.graph import Part
+from dspodfl.network import LONGEST, SLACK, Budget, Part, costs
 
 _TRIED = 256
 """Iterations of a custom schedule from which its cost is estimated: its probabilities are not known."""

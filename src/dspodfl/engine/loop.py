@@ -10,14 +10,14 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms.rules import Rule
+from dspodfl.algorithms import Rule
 from dspodfl.engine.counters import Ledger, Tally, Totals
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.engine.state import Held, Piece, State, cut
 from dspodfl.engine.steppers import sharded as splitting
 from dspodfl.engine.steppers.local import Advance, choose, in_huge_pages
 from dspodfl.engine.steppers.sharded import Split
-from dspodfl.problem.problem import Problem
+from dspodfl.problem import Problem
 
 _WORDS_AT_ONCE = {"cpu": 2_000_000, "cuda": 128_000_000}
 """Random words drawn for a block: enough to keep the device busy, few enough to stay small beside the models."""

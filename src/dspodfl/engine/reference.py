@@ -14,9 +14,7 @@ from torch import Tensor
 
 from dspodfl import rng
 from dspodfl.engine.stack import Run
-from dspodfl.network.delay import Meter
-from dspodfl.network.events import Events
-from dspodfl.network.graph import Part
+from dspodfl.network import Events, Meter, Part
 from dspodfl.problem.models import Model
 from dspodfl.rng import Stream
 

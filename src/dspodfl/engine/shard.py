@@ -15,7 +15,7 @@ import torch
 
 from dspodfl.engine.stack import Block, Neighbours, Stack, slices
 from dspodfl.engine.state import Held
-from dspodfl.network.graph import Part
+from dspodfl.network import Part
 
 
 @dataclass(frozen=True, eq=False)

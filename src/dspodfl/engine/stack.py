@@ -16,15 +16,10 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms.learning_rate import LearningRate
-from dspodfl.algorithms.schedules import Schedule, Sporadic
+from dspodfl.algorithms import LearningRate, Schedule, Sporadic
 from dspodfl.engine.counters import Ledger, Tally, Totals
-from dspodfl.network.budget import Budget
-from dspodfl.network.events import Events
-from dspodfl.network.graph import Part
-from dspodfl.network.rates import Rates
-from dspodfl.network.topology import Wiring
-from dspodfl.problem.data.dataset import Federation
+from dspodfl.network import Budget, Events, Part, Rates, Wiring
+from dspodfl.problem.data import Federation
 from dspodfl.rng import Stream
 
 

@@ -14,11 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis import formatting
+from dspodfl.analysis import Cost, Difference, Reached, Side, formatting
 from dspodfl.analysis import statistics as paired
-from dspodfl.analysis.costs import Cost
 from dspodfl.analysis.figures import NAMES
-from dspodfl.analysis.statistics import Difference, Reached, Side
 from dspodfl.experiments.definition import Check, Experiment
 from dspodfl.experiments.evidence import (
     Evidence,

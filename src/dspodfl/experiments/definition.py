@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dspodfl.analysis.metrics import METRICS
-from dspodfl.config.grid import Axis, Cell, Point, Value, assign, cells
+from dspodfl.analysis import METRICS
+from dspodfl.config import Axis, Cell, Point, Value, assign, cells
 from dspodfl.errors import ConfigError, DataError, InputError, bounded, nearest
 
 KINDS = {

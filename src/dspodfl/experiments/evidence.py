@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dspodfl.analysis import Cost, Difference, Side, from_config
 from dspodfl.analysis import aggregates as readings
 from dspodfl.analysis import statistics as paired
-from dspodfl.analysis.costs import Cost, from_config
-from dspodfl.analysis.statistics import Difference, Side
 from dspodfl.experiments.definition import Check, Experiment
-from dspodfl.network.budget import COST_COLUMNS
+from dspodfl.network import COST_COLUMNS
 
 _GRID = 100
 """Delays at which curves are compared."""

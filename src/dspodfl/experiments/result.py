@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from dspodfl.analysis import aggregates as readings
-from dspodfl.analysis import formatting
-from dspodfl.analysis.costs import from_config
-from dspodfl.config import dumps
-from dspodfl.config.grid import Cell
+from dspodfl.analysis import formatting, from_config
+from dspodfl.config import Cell, dumps
 from dspodfl.errors import DataError, bounded
 from dspodfl.experiments import claims as verdict
 from dspodfl.experiments.claims import Verdict
 from dspodfl.experiments.definition import Experiment, named
 from dspodfl.experiments.evidence import Evidence
-from dspodfl.study.result import parquet, read_parquet
-from dspodfl.study.store.folder import COMPLETE, Folder
-from dspodfl.study.store.schemas import check_outcome
+from dspodfl.study import parquet, read_parquet
+from dspodfl.study.store import COMPLETE, Folder, check_outcome
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

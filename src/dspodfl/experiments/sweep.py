@@ -17,22 +17,29 @@ from typing import Any
 
 import pandas as pd
 
-from dspodfl.analysis.metrics import METRICS, MetricsRow
-from dspodfl.config.grid import Cell
-from dspodfl.engine.device import choose_device, choose_precision
+from dspodfl.analysis import METRICS, MetricsRow
+from dspodfl.config import Cell
+from dspodfl.engine import choose_device, choose_precision
 from dspodfl.errors import DataError, InputError, bounded
-from dspodfl.network.budget import Budget
+from dspodfl.network import Budget
 from dspodfl.problem.data import Dataset
-from dspodfl.study.builder import build
-from dspodfl.study.forecast import ADVICE, expected_seconds
-from dspodfl.study.progress import Progress
-from dspodfl.study.provenance import provenance
-from dspodfl.study.result import ordered, parquet, read_parquet
-from dspodfl.study.store.folder import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest, abandoned
-from dspodfl.study.store.folder import claim as claim_folder
-from dspodfl.study.study import Study, Watch, measure
-from dspodfl.study.timing import Stopwatch
-from dspodfl.study.waves import Plan
+from dspodfl.study import (
+    ADVICE,
+    Plan,
+    Progress,
+    Stopwatch,
+    Study,
+    Watch,
+    build,
+    expected_seconds,
+    measure,
+    ordered,
+    parquet,
+    provenance,
+    read_parquet,
+)
+from dspodfl.study.store import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest, abandoned
+from dspodfl.study.store import claim as claim_folder
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 """What is run at once takes a minute or so."""

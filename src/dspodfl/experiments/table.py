@@ -8,14 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from dspodfl.analysis import Column, Cost, Row, Table, comparison, formatting
 from dspodfl.analysis import aggregates as readings
-from dspodfl.analysis import comparison, formatting
-from dspodfl.analysis.costs import Cost
 from dspodfl.analysis.figures import NAMES, axis_head, axis_name
-from dspodfl.analysis.tables import Column, Row, Table
 from dspodfl.errors import InputError
 from dspodfl.experiments.result import Outcome
-from dspodfl.network.budget import COST_COLUMNS
+from dspodfl.network import COST_COLUMNS
 
 
 def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:

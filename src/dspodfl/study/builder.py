@@ -14,9 +14,9 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
+from dspodfl.algorithms import RULES
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.algorithms import schedules as schedule
-from dspodfl.algorithms.rules import RULES
 from dspodfl.config import data as data_tables
 from dspodfl.config import footprint, schema
 from dspodfl.config import graph as graph_tables
@@ -24,14 +24,10 @@ from dspodfl.config import model as model_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.engine import Run, horizon
 from dspodfl.errors import DataError, InputError, bounded, user_code
-from dspodfl.network import rates, topology
-from dspodfl.network.events import Events
-from dspodfl.network.graph import Graph, Part, generate
-from dspodfl.network.graph_io import read_graph
+from dspodfl.network import Events, Graph, Part, generate, rates, read_graph, topology
 from dspodfl.problem import data as datasets
 from dspodfl.problem import models, optimum
-from dspodfl.problem.data import Dataset, Federation
-from dspodfl.problem.data.coerce import with_channel_axis
+from dspodfl.problem.data import Dataset, Federation, with_channel_axis
 from dspodfl.study.study import Study
 
 POINTS, EVERY = 40, 100

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms.schedules import Sporadic
-from dspodfl.engine import Alone, Run, Shard, Split, Stack, Team
-from dspodfl.engine.shard import crossings
+from dspodfl.algorithms import Sporadic
+from dspodfl.engine import Alone, Run, Shard, Split, Stack, Team, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 from dspodfl.study.placement import cut, deal, place
 

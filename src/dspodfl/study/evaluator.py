@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.analysis.metrics import METRICS, MetricsRow
+from dspodfl.analysis import METRICS, MetricsRow
 from dspodfl.engine import Snapshot, Split, Stack
-from dspodfl.problem.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
+from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
 
 _NUMBERS_AT_ONCE = 2**25
 """Parameters evaluated at a time (256 MB in float64)."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dspodfl.engine import Block, Run, Stack
-from dspodfl.network.events import Events
+from dspodfl.network import Events
 
 _BLOCK = 1000
 """Iterations whose events are drawn again at a time."""

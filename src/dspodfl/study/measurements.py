@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.analysis.metrics import MetricsRow
+from dspodfl.analysis import MetricsRow
 from dspodfl.errors import InputError
-from dspodfl.network.events import Events
+from dspodfl.network import Events
 from dspodfl.study.division import Division
 from dspodfl.study.event_recorder import Recorder
 from dspodfl.study.result import Key, typed

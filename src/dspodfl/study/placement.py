@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dspodfl.network.graph import Graph
+from dspodfl.network import Graph
 
 _SLACK = 0.005
 """By how much of the whole a cut may be off its proportion to go through fewer links."""

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dspodfl.problem.data.named import downloading
+from dspodfl.problem.data import downloading
 from dspodfl.study import terminal
 from dspodfl.study.timing import roughly
 

@@ -19,12 +19,10 @@ import pandas as pd
 import safetensors.torch
 from torch import Tensor
 
-from dspodfl.algorithms.schedules import Replay
-from dspodfl.analysis.costs import from_config
-from dspodfl.analysis.metrics import INTEGERS, METRICS, MetricsRow
-from dspodfl.analysis.summary import summarize
+from dspodfl.algorithms import Replay
+from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, from_config, summarize
 from dspodfl.errors import DataError, InputError, bounded
-from dspodfl.network.events import Events
+from dspodfl.network import Events
 from dspodfl.study.store import metrics_log as journal
 from dspodfl.study.store.files import safetensors_about
 from dspodfl.study.store.folder import (

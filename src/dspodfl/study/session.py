@@ -13,18 +13,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from dspodfl.algorithms.schedules import SCHEDULES, Schedule
-from dspodfl.analysis.metrics import MetricsRow
-from dspodfl.analysis.summary import summarize
-from dspodfl.config import Config, as_config, dumps
-from dspodfl.config.shorthand import algorithm
-from dspodfl.engine import Alone, Team
-from dspodfl.engine.device import choose_device, choose_precision
-from dspodfl.errors import InputError
-from dspodfl.errors.signals import Interrupt
-from dspodfl.network.graph import Graph, as_graph
-from dspodfl.problem.data import Dataset, Federation, parts
-from dspodfl.problem.data.coerce import as_data
+from dspodfl.algorithms import SCHEDULES, Schedule
+from dspodfl.analysis import MetricsRow, summarize
+from dspodfl.config import Config, algorithm, as_config, dumps
+from dspodfl.engine import Alone, Team, choose_device, choose_precision
+from dspodfl.errors import InputError, Interrupt
+from dspodfl.network import Graph, as_graph
+from dspodfl.problem.data import Dataset, Federation, as_data, parts
 from dspodfl.study import client_tables as roster
 from dspodfl.study.arguments import check_inputs, check_options
 from dspodfl.study.builder import Own, build

@@ -10,14 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms.rules import RULES, Rule
-from dspodfl.analysis.metrics import MetricsRow
-from dspodfl.engine import Block, Piece, Run, Snapshot, Split, Stack, State, shrunk, simulate
-from dspodfl.engine.device import choose_precision, products
+from dspodfl.algorithms import RULES, Rule
+from dspodfl.analysis import MetricsRow
+from dspodfl.engine import (
+    Block,
+    Piece,
+    Run,
+    Snapshot,
+    Split,
+    Stack,
+    State,
+    choose_precision,
+    products,
+    shrunk,
+    simulate,
+)
 from dspodfl.errors import OutOfMemoryError
-from dspodfl.network.budget import LONGEST, Budget, EndedBy, ended_by
+from dspodfl.network import LONGEST, Budget, EndedBy, ended_by
+from dspodfl.problem import Problem
 from dspodfl.problem.models import Model
-from dspodfl.problem.problem import Problem
 from dspodfl.study.division import Division
 from dspodfl.study.evaluator import EvaluationStoppedError, Judge
 from dspodfl.study.timing import Stopwatch

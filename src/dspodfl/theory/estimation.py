@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dspodfl.errors import InputError
-from dspodfl.problem.optimum import Shard, logistic_gradient, logistic_minimum
+from dspodfl.problem import Shard, logistic_gradient, logistic_minimum
 from dspodfl.theory.formulas.constants import Constants, Floats, Rate
 
 Kind = Literal["exact", "certified"]

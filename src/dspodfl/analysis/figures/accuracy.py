@@ -16,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import style
 from dspodfl.analysis.figures.style import LARGEST, STYLE
-from dspodfl.network.budget import Budget
+from dspodfl.network import Budget
 
 _POINTS = 400
 _LOG_FROM = 5.0

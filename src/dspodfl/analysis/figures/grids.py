@@ -17,7 +17,7 @@ from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import style
 from dspodfl.analysis.figures.accuracy import budget_words
 from dspodfl.analysis.figures.style import STYLE
-from dspodfl.network.budget import Budget
+from dspodfl.network import Budget
 
 _TALLEST = 60.0
 """Inches: what is higher cannot be drawn."""

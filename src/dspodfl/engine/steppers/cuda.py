@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import linear, mixing
-from dspodfl.algorithms.rules import Rule, Simultaneous
+from dspodfl.algorithms import Rule, Simultaneous
 from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.mixer import Matrices
 from dspodfl.engine.stack import Block, Neighbours, Stack
 from dspodfl.engine.transport.base import Wait
-from dspodfl.problem.models.linear import has_bias
-from dspodfl.problem.problem import Problem
+from dspodfl.problem import Problem
+from dspodfl.problem.models import has_bias
 
 GRAPHS = True
 """Whether iterations are captured and replayed as CUDA graphs."""

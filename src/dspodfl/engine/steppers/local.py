@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cpu import linear as compiled
-from dspodfl.algorithms.rules import Rule, Simultaneous
+from dspodfl.algorithms import Rule, Simultaneous
 from dspodfl.engine.mixer import Mixer
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.engine.state import unfrozen
 from dspodfl.engine.steppers import cuda as gpu
-from dspodfl.problem.models.linear import has_bias
-from dspodfl.problem.problem import Problem
+from dspodfl.problem import Problem
+from dspodfl.problem.models import has_bias
 
 BUSY, ALONE = 20, 16
 """So many yields an iteration say that the cores are busy; a compiled run then goes on alone for so many calls."""

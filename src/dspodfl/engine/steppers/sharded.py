@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dspodfl._kernels.cpu import linear as compiled
 from dspodfl._kernels.cuda import mixing
-from dspodfl.algorithms.rules import Rule, Simultaneous, declared_mixes
+from dspodfl.algorithms import Rule, Simultaneous, declared_mixes
 from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.mixer import sparse
 from dspodfl.engine.shard import Shard
@@ -29,8 +29,8 @@ from dspodfl.engine.steppers import cuda as gpu
 from dspodfl.engine.steppers.local import ALONE, BUSY, Advance, in_huge_pages, on_cpu
 from dspodfl.engine.transport.base import Team, Wait
 from dspodfl.errors import InputError
-from dspodfl.problem.models.linear import has_bias
-from dspodfl.problem.problem import Problem
+from dspodfl.problem import Problem
+from dspodfl.problem.models import has_bias
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,7 @@ from typing import Any
 
 import psutil
 
-from dspodfl.errors import LostRankError
-from dspodfl.errors.signals import SIGNALS, Handler, available_signals
+from dspodfl.errors import SIGNALS, Handler, LostRankError, available_signals
 
 MEETING = "DSPODFL_MEETING"
 """Environment: the private directory where the ranks of a local launch meet."""

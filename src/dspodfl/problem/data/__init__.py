@@ -1,21 +1,5 @@
-"""Datasets, where they come from, and how their samples are dealt to the clients."""
+"""Datasets, where they come from, and how their samples are assigned to clients."""
 
-from dspodfl.problem.data import partitions
-from dspodfl.problem.data.dataset import Dataset, Federation, parts
-from dspodfl.problem.data.named import NAMES, load
-from dspodfl.problem.data.npz import load_npz
-from dspodfl.problem.data.partitions import Partition
-from dspodfl.problem.data.synthetic import ridge, synthetic
+import lazy_loader
 
-__all__ = [
-    "NAMES",
-    "Dataset",
-    "Federation",
-    "Partition",
-    "load",
-    "load_npz",
-    "partitions",
-    "parts",
-    "ridge",
-    "synthetic",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

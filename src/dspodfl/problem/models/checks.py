@@ -13,8 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
-from dspodfl.errors import InputError
-from dspodfl.errors.user_code import guarded
+from dspodfl.errors import InputError, guarded
 
 STATISTICS = (
     "its running statistics are not among the parameters that clients mix and train; use GroupNorm or LayerNorm instead"

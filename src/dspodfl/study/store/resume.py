@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dspodfl.analysis.metrics import METRICS
+from dspodfl.analysis import METRICS
 from dspodfl.config import FREE, Config
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import has_journal, read_summary

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis.metrics import INTEGERS, METRICS, MetricsRow
+from dspodfl.analysis import INTEGERS, METRICS, MetricsRow
 
 MANY = 1_000_000
 """Above this number of expected rows a run is warned of."""

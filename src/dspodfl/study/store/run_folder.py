@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dspodfl.analysis.metrics import METRICS, MetricsRow
+from dspodfl.analysis import METRICS, MetricsRow
 from dspodfl.engine import Alone, Team
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet

@@ -1,22 +1,5 @@
-"""The theory of a configuration: what `dspodfl.theory.formulas` says of the problem, graph and rates that a study would have."""
+"""What the formulas say of the problem, graph and rates that a configuration describes."""
 
-from dspodfl.theory.assess.assessment import Appraisal, Case, appraise
-from dspodfl.theory.assess.comparison import Comparison, compare, matching
-from dspodfl.theory.assess.constants import Knowledge, know
-from dspodfl.theory.assess.families import Condition, Statement
-from dspodfl.theory.assess.sporadicity import Sporadicity, sporadicity
+import lazy_loader
 
-__all__ = [
-    "Appraisal",
-    "Case",
-    "Comparison",
-    "Condition",
-    "Knowledge",
-    "Sporadicity",
-    "Statement",
-    "appraise",
-    "compare",
-    "know",
-    "matching",
-    "sporadicity",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

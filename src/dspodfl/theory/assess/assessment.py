@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 from dspodfl.config import Config
-from dspodfl.engine.horizon import last_iterations
+from dspodfl.engine import last_iterations
 from dspodfl.errors import ConfigError, DataError, InputError
-from dspodfl.study.builder import Setting, build
-from dspodfl.study.study import Study
+from dspodfl.study import Setting, Study, build
 from dspodfl.theory.assess import families as statement
 from dspodfl.theory.assess.constants import Knowledge, know
 from dspodfl.theory.assess.families import Statement

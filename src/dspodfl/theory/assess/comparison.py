@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis.costs import from_config
-from dspodfl.analysis.summary import whole_run
+from dspodfl.analysis import from_config, whole_run
 from dspodfl.config import FREE, Config
 from dspodfl.errors import InputError
-from dspodfl.study.result import Result
+from dspodfl.study import Result
 from dspodfl.theory.assess.assessment import Appraisal
 from dspodfl.theory.formulas.constants import Floats
 

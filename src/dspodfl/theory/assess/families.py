@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from dspodfl.algorithms.learning_rate import Constant, Diminishing, LearningRate
+from dspodfl.algorithms import Constant, Diminishing, LearningRate
 from dspodfl.theory.formulas import convex, diminishing, diminishing_nonconvex, nonconvex, pl
 from dspodfl.theory.formulas.constants import Constants, Floats
 from dspodfl.theory.formulas.recursion import Hypothesis, Recursion, propagate, radius

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dspodfl.config.grid import Cell
+from dspodfl.config import Cell
 from dspodfl.errors import ConfigError, InputError
 from dspodfl.theory.assess.assessment import POINTS, Appraisal, Cache, Case, appraise
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspodfl.algorithms.schedules import Sporadic
+from dspodfl.algorithms import Sporadic
 from dspodfl.engine import Run
 from dspodfl.errors import InputError
-from dspodfl.network.topology import Flicker
+from dspodfl.network import Flicker
 from dspodfl.theory.formulas.constants import Floats
 from dspodfl.theory.formulas.spectral import rho_tilde
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dspodfl.algorithms.learning_rate import Diminishing
+from dspodfl.algorithms import Diminishing
 from dspodfl.errors import InputError
 from dspodfl.theory.formulas import convex
 from dspodfl.theory.formulas.constants import Constants, Floats

@@ -16,8 +16,8 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.sparse.linalg import eigsh
 
 from dspodfl.errors import InputError
+from dspodfl.network import Graph
 from dspodfl.network import weights as mixing
-from dspodfl.network.graph import Graph
 from dspodfl.theory.formulas.constants import Floats
 
 Method = Literal["auto", "dense", "lanczos", "inverse"]

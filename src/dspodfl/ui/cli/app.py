@@ -12,8 +12,7 @@ from rich.text import Text
 
 from dspodfl._version import __version__
 from dspodfl.errors import InputError, nearest
-from dspodfl.study.progress import for_command
-from dspodfl.study.terminal import say
+from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import theory as theory_commands
 from dspodfl.ui.cli.grids import register
@@ -106,8 +105,7 @@ def init(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files if they are there.")] = False,
 ) -> None:
     """Write a fully commented configuration, the defaults, and the JSON schema that editors check it with."""
-    from dspodfl.config.json_schema import TITLE, json_schema
-    from dspodfl.config.template import SCHEMA_FILE, template
+    from dspodfl.config import SCHEMA_FILE, TITLE, json_schema, template
 
     schema = file.parent / SCHEMA_FILE
     _free(file, overwrite)
@@ -125,7 +123,7 @@ def schema(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Print the JSON schema of the configuration (draft 2020-12), for editors and other programs."""
-    from dspodfl.config.json_schema import json_schema
+    from dspodfl.config import json_schema
 
     text = _as_text(json_schema())
     if out is None:
@@ -159,7 +157,7 @@ def _free(path: Path, overwrite: bool) -> None:
 
 def _put(path: Path, text: str) -> None:
     """Write a text file, so that there is never half of it."""
-    from dspodfl.study.store.files import write
+    from dspodfl.study.store import write
 
     try:
         write(path, text.encode())
@@ -181,7 +179,7 @@ def check(
     run, here as by 'run', with your rights; look at files of strangers with --no-code first.
     """
     from dspodfl.config import load
-    from dspodfl.study.builder import Own, build, user_names
+    from dspodfl.study import Own, build, user_names
 
     importable(file)
     with for_command(quiet=False) as progress:
@@ -235,7 +233,7 @@ def show(
 
     DIR may be the folder of a run (unfinished ones as far as they got), a sweep, a reproduction or of the theory.
     """
-    from dspodfl.analysis.costs import parse
+    from dspodfl.analysis import parse
     from dspodfl.ui.cli.show import show_folder
 
     show_folder(directory, None if at is None else parse(at))
@@ -280,14 +278,13 @@ def _command() -> int:
 
 def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
-    from dspodfl.algorithms.schedules import SCHEDULES
+    from dspodfl.algorithms import SCHEDULES
+    from dspodfl.config import catalogue, schema
     from dspodfl.config import data as data_tables
     from dspodfl.config import graph as graph_tables
     from dspodfl.config import model as model_tables
     from dspodfl.config import rates as rate_tables
-    from dspodfl.config import schema
-    from dspodfl.config.messages import catalogue
-    from dspodfl.network.weights import WEIGHTS
+    from dspodfl.network import WEIGHTS
 
     return {
         "algorithms": ("algorithms", dict(SCHEDULES)),

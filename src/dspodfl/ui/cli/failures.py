@@ -23,8 +23,16 @@ import typer
 from rich.text import Text
 
 from dspodfl.engine.transport import launch as supervisor
-from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, OutOfMemoryError, user_code
-from dspodfl.errors.signals import Interrupt, Interrupted
+from dspodfl.errors import (
+    ConfigError,
+    DataError,
+    InputError,
+    Interrupt,
+    Interrupted,
+    LostRankError,
+    OutOfMemoryError,
+    user_code,
+)
 from dspodfl.study import terminal
 from dspodfl.ui.cli.options import WRONG, plainly
 

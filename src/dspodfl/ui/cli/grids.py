@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from dspodfl.errors import DataError, InputError, OutOfMemoryError
-from dspodfl.errors.signals import Interrupt, Interrupted
-from dspodfl.study.progress import for_command
-from dspodfl.study.terminal import say
-from dspodfl.study.timing import spent
+from dspodfl.errors import DataError, InputError, Interrupt, Interrupted, OutOfMemoryError
+from dspodfl.study import for_command, say, spent
 from dspodfl.ui.cli.options import number, whole
 from dspodfl.ui.cli.run import importable
 from dspodfl.ui.console.results import ERR, OUT, print_table
 
 if TYPE_CHECKING:
-    from dspodfl.analysis.costs import Cost
-    from dspodfl.config.grid import Cell
-    from dspodfl.experiments.definition import Experiment
-    from dspodfl.experiments.result import Outcome
+    from dspodfl.analysis import Cost
+    from dspodfl.config import Cell
+    from dspodfl.experiments import Experiment, Outcome
 
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -61,10 +57,9 @@ def sweep(
     quiet: Quiet = False,
 ) -> None:
     """Run a study over a grid of settings, as one stacked study; resume one that was interrupted."""
-    from dspodfl.analysis.metrics import METRICS
-    from dspodfl.config import load
-    from dspodfl.config.grid import Axis, cells
-    from dspodfl.experiments.definition import Experiment, Read
+    from dspodfl.analysis import METRICS
+    from dspodfl.config import Axis, cells, load
+    from dspodfl.experiments import Experiment, Read
 
     if at_delay is not None and not 0 < at_delay < float("inf"):
         raise InputError("--at-delay", at_delay, "a finite number above 0")
@@ -111,9 +106,9 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run figures and tables of the paper, and check its claims; resume what was interrupted."""
-    from dspodfl.engine.device import choose_device
+    from dspodfl.engine import choose_device
     from dspodfl.experiments import definition as experiments
-    from dspodfl.study.store.folder import claim as usable
+    from dspodfl.study.store import claim as usable
 
     if list_them or not names:
         for name in experiments.names():
@@ -159,7 +154,7 @@ def report(
     ),
 ) -> None:
     """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
-    from dspodfl.study.store.files import write
+    from dspodfl.study.store import write
     from dspodfl.ui.html.page import compose
 
     made = compose(folders)
@@ -185,9 +180,8 @@ def _carry_out(
     quick: bool = False,
 ) -> Outcome:
     """Run what is not finished of a grid, and write what it came to."""
-    from dspodfl.experiments.result import Outcome
-    from dspodfl.experiments.sweep import Sweep, claim
-    from dspodfl.study.store.folder import claim as usable
+    from dspodfl.experiments import Outcome, Sweep, claim
+    from dspodfl.study.store import claim as usable
 
     content = {
         "name": experiment.name,
@@ -240,7 +234,7 @@ def print_outcome(outcome: Outcome, at: Cost | None = None) -> None:
         outcome: What was measured.
         at: The cost to read at; by default where the outcome was read. Verdicts are of the default alone.
     """
-    from dspodfl.experiments.table import outcome_table
+    from dspodfl.experiments import outcome_table
 
     print_table(outcome_table(outcome, at))
     for found in outcome.verdicts if at is None else []:

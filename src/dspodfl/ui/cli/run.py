@@ -15,20 +15,16 @@ import typer
 from rich.text import Text
 
 from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError, user_code
-from dspodfl.study.progress import Progress, for_command
-from dspodfl.study.store.files import is_folder
-from dspodfl.study.terminal import say
-from dspodfl.study.timing import spent
+from dspodfl.study import Progress, for_command, say, spent
+from dspodfl.study.store import is_folder
 from dspodfl.ui.console.results import ERR, how_to_resume, print_complete, print_places, print_result
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
     from dspodfl.engine import Team
-    from dspodfl.errors.signals import Interrupt
-    from dspodfl.study.result import Result
-    from dspodfl.study.session import Simulation
-    from dspodfl.study.store.resume import Unfinished
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.errors import Interrupt
+    from dspodfl.study import Result, Simulation
+    from dspodfl.study.store import Keeper, Unfinished
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,7 @@ def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
     """Launch the same command on several processes of this machine, once it is known that it can be run."""
     from dspodfl.config import load
     from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study.store.resume import begun
-    from dspodfl.study.store.run_folder import claim_run
+    from dspodfl.study.store import begun, claim_run
 
     if distributed.launched():
         raise InputError("ranks", ranks, "left out: a launcher has started this process as one of several already")
@@ -106,7 +101,7 @@ class _Session:
 
 def carry_out(asked: Asked) -> None:
     """Run a study, or resume it; rank 0 of several shows and writes."""
-    from dspodfl.errors.signals import Interrupt, Interrupted
+    from dspodfl.errors import Interrupt, Interrupted
 
     first = os.environ.get("RANK", "0") == "0"
     show = first and not (asked.quiet or asked.json)
@@ -143,9 +138,8 @@ def carry_out(asked: Asked) -> None:
 def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress) -> _Session | None:
     """Everything before the first iteration; None where nothing is left to do."""
     from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study.division import agreed
-    from dspodfl.study.session import Simulation
-    from dspodfl.study.store.resume import complete
+    from dspodfl.study import Simulation, agreed
+    from dspodfl.study.store import complete
 
     team, device = distributed.join(asked.device)
     if asked.resume is None and asked.out is not None and distributed.restarts():
@@ -178,8 +172,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
 
 def _left_there(folder: Path, launch: str) -> str:
     """What a folder holds when ranks start again: "nothing", what this launch has "begun", or something "else"."""
-    from dspodfl.study.store.folder import Folder
-    from dspodfl.study.store.resume import begun
+    from dspodfl.study.store import Folder, begun
 
     if not begun(folder):
         return "nothing"
@@ -203,10 +196,8 @@ def _again(asked: Asked, folder: Path, left: str) -> Asked:
 def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
     """Nothing is left to do: say so, once it is known that this is the run which is asked for, and whole."""
     from dspodfl.config import load
-    from dspodfl.study.result import Result
-    from dspodfl.study.store.folder import Folder
-    from dspodfl.study.store.resume import compare_complete
-    from dspodfl.study.store.run_folder import CONFIG
+    from dspodfl.study import Result
+    from dspodfl.study.store import CONFIG, Folder, compare_complete
 
     _without_out(asked, folder)
     result = Result.load(folder)
@@ -222,8 +213,7 @@ def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
 
 def _as_it_was(asked: Asked) -> str:
     """What a run that was interrupted before anything was measured has left."""
-    from dspodfl.study.store.folder import CLAIMED, Folder, recognised_manifest
-    from dspodfl.study.store.resume import begun
+    from dspodfl.study.store import CLAIMED, Folder, begun, recognised_manifest
 
     where = asked.resume or asked.out
     if where is None or not begun(where):
@@ -243,7 +233,7 @@ def _without_out(asked: Asked, folder: Path) -> None:
 
 def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
     """From the first iteration to the result."""
-    from dspodfl.errors.signals import Interrupted
+    from dspodfl.errors import Interrupted
 
     simulation, folder = session.simulation, session.folder
     too_large, doing = None, f"at once; {how_to_resume(folder)}"
@@ -281,7 +271,7 @@ def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) ->
     """The configuration and, on the first rank, the keeper of a new run."""
     from dspodfl.config import load
     from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study.store.run_folder import Keeper, claim_run
+    from dspodfl.study.store import Keeper, claim_run
 
     importable(asked.config)
     settled = load(asked.config, **asked.how)
@@ -297,8 +287,7 @@ def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) ->
 
 def _opened(asked: Asked, options: dict[str, Any], ends: ExitStack) -> tuple[Keeper, Unfinished]:
     """The keeper of a run that is resumed, and what its folder holds."""
-    from dspodfl.study.store.resume import Unfinished
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store import Keeper, Unfinished
 
     folder = asked.resume or Path()
     _without_out(asked, folder)
@@ -314,8 +303,7 @@ def _unfinished(
 ) -> tuple[Config, Keeper | None, Unfinished]:
     """The configuration of a run that is resumed, as it was started."""
     from dspodfl.config import load
-    from dspodfl.study.store.resume import Unfinished
-    from dspodfl.study.store.run_folder import CONFIG
+    from dspodfl.study.store import CONFIG, Unfinished
 
     folder = asked.resume or Path()
     before = before or Unfinished.read(folder)

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from dspodfl.analysis.costs import Cost
+from dspodfl.analysis import Cost
 from dspodfl.errors import DataError, InputError, bounded
-from dspodfl.study.store import lock
-from dspodfl.study.store.folder import MANIFEST, Folder, ForeignFileError, Loose
-from dspodfl.study.store.metrics_log import JOURNAL
+from dspodfl.study.store import JOURNAL, MANIFEST, Folder, ForeignFileError, Loose, lock
 from dspodfl.ui.cli.grids import print_outcome
 from dspodfl.ui.cli.theory import print_record, print_sweep
 from dspodfl.ui.console.results import ERR, OUT, print_places, print_result, print_unfinished
 
 if TYPE_CHECKING:
-    from dspodfl.study.result import Result
+    from dspodfl.study import Result
 
 _SUMMARY, _RESULT, _GRID = "summary.json", "result.json", "grid.json"
 _LOOKED_FOR = (
@@ -95,7 +93,7 @@ def _show(folder: Path, at: Cost | None) -> None:
 
 
 def _show_run(folder: Path, at: Cost | None) -> None:
-    from dspodfl.study.result import Result
+    from dspodfl.study import Result
 
     result = Result.load(folder)
     for note in result.notes:
@@ -162,7 +160,7 @@ def _show_theory_sweep(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _show_outcome(folder: Path, at: Cost | None) -> None:
-    from dspodfl.experiments.result import Outcome
+    from dspodfl.experiments import Outcome
 
     print_outcome(Outcome.load(folder), at)
     OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)

@@ -15,9 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl.errors import DataError
-from dspodfl.study import terminal
-from dspodfl.study.progress import for_command
-from dspodfl.study.terminal import say
+from dspodfl.study import for_command, say, terminal
 from dspodfl.ui.cli.options import number, whole
 from dspodfl.ui.cli.run import importable
 from dspodfl.ui.console.results import ERR, OUT
@@ -94,7 +92,7 @@ def bound(
     as_json: Json = False,
 ) -> None:
     """Constants, ρ̃, conditions met or not, safe learning rates, predicted rate and gap, iterations to ε."""
-    from dspodfl.study.result import Result
+    from dspodfl.study import Result
     from dspodfl.theory.assess import appraise, matching
     from dspodfl.theory.assess import compare as lay_over
 
@@ -110,8 +108,8 @@ def bound(
     laid = None if result is None else lay_over(found, result, str(compare))
     record = found.record() | ({} if laid is None else {"compared": _records(laid.verdicts), "inside": laid.inside})
     if out is not None:
-        from dspodfl.analysis.figures.theory import bound_course
-        from dspodfl.theory.assess.comparison import predicted
+        from dspodfl.analysis.figures import bound_course
+        from dspodfl.theory.assess import predicted
 
         curves = predicted(found) if laid is None else laid.table
         tables = {"table.csv": found.table(), "curves.csv": curves}
@@ -142,9 +140,9 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """How ρ̃, safe learning rates, rate and gap move over a grid of settings; nothing is trained."""
-    from dspodfl.analysis.metrics import METRICS
-    from dspodfl.config.grid import Axis, cells
-    from dspodfl.theory.assess.grid import over_cells
+    from dspodfl.analysis import METRICS
+    from dspodfl.config import Axis, cells
+    from dspodfl.theory.assess import over_cells
 
     base = _load(config, changes, algorithms, seeds)
     axes = [Axis.parse(text) for text in over]
@@ -155,7 +153,7 @@ def sweep(
     names = [axis.name for axis in axes]
     record = {"axes": names, "rows": _records(table)}
     if out is not None:
-        from dspodfl.analysis.figures.theory import bound_sweep as drawn
+        from dspodfl.analysis.figures import bound_sweep as drawn
 
         _write(out, "theory sweep", record, {"table.csv": table}, drawn(table, names, _title(base)))
     if as_json:
@@ -175,7 +173,7 @@ def print_sweep(table: pd.DataFrame, names: Sequence[str], of: str) -> None:
         of: What was varied.
     """
     from dspodfl.analysis.figures import axis_head, axis_name
-    from dspodfl.theory.assess.grid import BOUND_COLUMNS
+    from dspodfl.theory.assess import BOUND_COLUMNS
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     convex = bool(table["radius"].notna().any())
@@ -252,7 +250,7 @@ def _title(config: Config) -> str:
 
 
 def _claim(out: Path | None, overwrite: bool) -> None:
-    from dspodfl.study.store.folder import claim
+    from dspodfl.study.store import claim
 
     if out is not None:
         claim(out, overwrite=overwrite, names=_FILES, kind="theory")
@@ -271,7 +269,7 @@ def _write(
     folder: Path, kind: str, record: dict[str, Any], tables: dict[str, pd.DataFrame], figure: Figure | None
 ) -> None:
     from dspodfl.analysis.figures import picture
-    from dspodfl.study.store.folder import COMPLETE, Folder
+    from dspodfl.study.store import COMPLETE, Folder
 
     record = {"kind": kind, "format": 1, **record}
     try:
@@ -300,7 +298,7 @@ _MEANING = {
 
 def _print(found: Appraisal, laid: Comparison | None) -> None:
     from dspodfl.analysis.figures import NAMES
-    from dspodfl.theory.assess.advice import advice
+    from dspodfl.theory.assess import advice
 
     known = found.knowledge
     config = found.config
@@ -357,8 +355,7 @@ def _condition(found: Hypothesis) -> str:
 
 
 def _print_comparison(laid: Comparison) -> None:
-    from dspodfl.analysis.figures import NAMES
-    from dspodfl.analysis.figures.theory import LABELS
+    from dspodfl.analysis.figures import LABELS, NAMES
 
     table = _table("measured beside the exact recursion", "", "measured / bound, largest", "at the end", "iterations")
     for row in laid.verdicts.to_dict("records"):

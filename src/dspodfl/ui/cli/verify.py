@@ -6,16 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dspodfl.analysis.metrics import METRICS
+from dspodfl.analysis import METRICS
 from dspodfl.errors import DataError
-from dspodfl.experiments.result import RESULT, Outcome, is_outcome
-from dspodfl.study.result import Result, has_journal
-from dspodfl.study.store import checkpoint, lock
+from dspodfl.experiments import RESULT, Outcome, is_outcome
+from dspodfl.study import Result, has_journal
+from dspodfl.study.store import (
+    CHECKPOINTS,
+    COMPLETE,
+    JOURNAL,
+    MANIFEST,
+    Folder,
+    Manifest,
+    Rows,
+    checkpoint,
+    entry_of,
+    is_folder,
+    is_temporary,
+    lock,
+)
 from dspodfl.study.store import metrics_log as journal
-from dspodfl.study.store.files import entry_of, is_folder, is_temporary
-from dspodfl.study.store.folder import CHECKPOINTS, COMPLETE, MANIFEST, Folder, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL
-from dspodfl.study.store.rows import Rows
 
 
 @dataclass

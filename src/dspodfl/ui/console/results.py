@@ -14,12 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl.analysis import formatting, tables
-from dspodfl.study import terminal
-from dspodfl.study.terminal import say
+from dspodfl.study import say, terminal
 
 if TYPE_CHECKING:
-    from dspodfl.analysis.costs import Cost
-    from dspodfl.study.result import Result
+    from dspodfl.analysis import Cost
+    from dspodfl.study import Result
 
 OUT, ERR = terminal.OUT, terminal.ERR
 
@@ -46,7 +45,7 @@ def print_result(result: Result, at: Cost | None = None) -> None:
         result: The run.
         at: The cost to read at; by default the budget, or the end of the iterations where there is none.
     """
-    from dspodfl.analysis.comparison import compare, table
+    from dspodfl.analysis import compare, table
 
     about, config = result.summary["study"], result.config
     print_table(table(compare(result.metrics, config, about, at), result.title, config))
@@ -92,8 +91,7 @@ def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
 
 def print_unfinished(result: Result, folder: Path) -> None:
     """Where a run stands that has something left to do, and how to resume it."""
-    from dspodfl.study.store import lock
-    from dspodfl.study.store.checkpoint import Store
+    from dspodfl.study.store import Store, lock
 
     about = result.summary["study"]
     if about["complete"]:

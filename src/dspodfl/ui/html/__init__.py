@@ -1,1 +1,1 @@
-"""."""
+"""One self-contained HTML page about runs, sweeps and reproductions."""

@@ -20,14 +20,12 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dspodfl.analysis import formatting
+from dspodfl.analysis import Table, formatting
 from dspodfl.analysis.figures import axis_name, picture, style
-from dspodfl.analysis.tables import Table
 from dspodfl.errors import DataError
-from dspodfl.experiments.result import Outcome, is_outcome
-from dspodfl.experiments.table import quantity
-from dspodfl.study.result import Result, read_config, read_parquet, read_summary
-from dspodfl.study.store.folder import Folder
+from dspodfl.experiments import Outcome, is_outcome, quantity
+from dspodfl.study import Result, read_config, read_parquet, read_summary
+from dspodfl.study.store import Folder
 from dspodfl.ui.html import sources, tables
 
 _HERE = Path(__file__).parent

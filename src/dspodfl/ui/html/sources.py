@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dspodfl.errors import DataError, bounded
-from dspodfl.experiments.result import RESULT, is_theory
-from dspodfl.study.store.folder import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL
+from dspodfl.experiments import RESULT, is_theory
+from dspodfl.study.store import COMPLETE, INTERRUPTED, JOURNAL, MANIFEST, Folder, Manifest
 
 SUMMARY, GRID = "summary.json", "grid.json"
 LARGEST = 64 * 2**20

@@ -8,11 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from dspodfl.analysis import comparison, formatting, median_run
+from dspodfl.analysis import Column, Row, Table, comparison, formatting, median_run
 from dspodfl.analysis.figures import axis_head, style
-from dspodfl.analysis.tables import Column, Row, Table
-from dspodfl.experiments.result import Outcome
-from dspodfl.experiments.table import outcome_table
+from dspodfl.experiments import Outcome, outcome_table
 
 
 def of_outcome(outcome: Outcome) -> list[Table]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dspodfl._kernels.cuda.group_norm import Groups
+from dspodfl._kernels.cuda import Groups
 from dspodfl.problem.models.stacked.layers import (
     Convolution,
     Copies,

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dspodfl._kernels.cuda import conv
+from dspodfl._kernels.cuda import Gate, Groups, Precision, conv
 from dspodfl._kernels.cuda import group_norm as norm
 from dspodfl._kernels.cuda import loss_head as head
-from dspodfl._kernels.cuda.conv import Gate, Precision
-from dspodfl._kernels.cuda.group_norm import Groups
 
 
 @dataclass(frozen=True)

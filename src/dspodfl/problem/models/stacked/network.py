@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dspodfl._kernels.cuda import conv
+from dspodfl._kernels.cuda import Precision, conv
 from dspodfl._kernels.cuda import loss_head as head
-from dspodfl._kernels.cuda.conv import Precision
 from dspodfl.problem.models.model import Model
 from dspodfl.problem.models.stacked.from_module import ALIGN, Reader, Unknown
 from dspodfl.problem.models.stacked.layers import Convolution, Flatten, GroupNorm, Layer, Linear, Pass, Slot

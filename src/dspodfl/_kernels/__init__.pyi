@@ -1,0 +1,5 @@
+from . import philox as philox
+
+__all__ = [
+    "philox",
+]

@@ -1,0 +1,5 @@
+from . import linear as linear
+
+__all__ = [
+    "linear",
+]

@@ -1,0 +1,49 @@
+from . import data as data
+from . import footprint as footprint
+from . import graph as graph
+from . import model as model
+from . import rates as rates
+from . import schema as schema
+from .grid import Axis as Axis
+from .grid import Cell as Cell
+from .grid import Point as Point
+from .grid import Value as Value
+from .grid import assign as assign
+from .grid import cells as cells
+from .json_schema import TITLE as TITLE
+from .json_schema import json_schema as json_schema
+from .messages import catalogue as catalogue
+from .schema import FREE as FREE
+from .schema import Config as Config
+from .shorthand import algorithm as algorithm
+from .template import SCHEMA_FILE as SCHEMA_FILE
+from .template import template as template
+from .toml import as_config as as_config
+from .toml import dumps as dumps
+from .toml import load as load
+
+__all__ = [
+    "FREE",
+    "SCHEMA_FILE",
+    "TITLE",
+    "Axis",
+    "Cell",
+    "Config",
+    "Point",
+    "Value",
+    "algorithm",
+    "as_config",
+    "assign",
+    "catalogue",
+    "cells",
+    "data",
+    "dumps",
+    "footprint",
+    "graph",
+    "json_schema",
+    "load",
+    "model",
+    "rates",
+    "schema",
+    "template",
+]

@@ -1,0 +1,31 @@
+from . import partitions as partitions
+from .coerce import as_data as as_data
+from .coerce import with_channel_axis as with_channel_axis
+from .dataset import MAX_CLASSES as MAX_CLASSES
+from .dataset import Dataset as Dataset
+from .dataset import Federation as Federation
+from .dataset import parts as parts
+from .named import NAMES as NAMES
+from .named import downloading as downloading
+from .named import load as load
+from .npz import load_npz as load_npz
+from .partitions import Partition as Partition
+from .synthetic import ridge as ridge
+from .synthetic import synthetic as synthetic
+
+__all__ = [
+    "MAX_CLASSES",
+    "NAMES",
+    "Dataset",
+    "Federation",
+    "Partition",
+    "as_data",
+    "downloading",
+    "load",
+    "load_npz",
+    "partitions",
+    "parts",
+    "ridge",
+    "synthetic",
+    "with_channel_axis",
+]

@@ -1,0 +1,61 @@
+from . import terminal as terminal
+from .builder import Own as Own
+from .builder import Setting as Setting
+from .builder import build as build
+from .builder import user_names as user_names
+from .division import agreed as agreed
+from .forecast import ADVICE as ADVICE
+from .forecast import expected_seconds as expected_seconds
+from .progress import Progress as Progress
+from .progress import for_command as for_command
+from .provenance import provenance as provenance
+from .result import Result as Result
+from .result import has_journal as has_journal
+from .result import ordered as ordered
+from .result import parquet as parquet
+from .result import read_config as read_config
+from .result import read_parquet as read_parquet
+from .result import read_summary as read_summary
+from .result import replay as replay
+from .session import Simulation as Simulation
+from .session import Update as Update
+from .session import run as run
+from .study import Study as Study
+from .study import Watch as Watch
+from .study import measure as measure
+from .terminal import say as say
+from .timing import Stopwatch as Stopwatch
+from .timing import spent as spent
+from .waves import Plan as Plan
+
+__all__ = [
+    "ADVICE",
+    "Own",
+    "Plan",
+    "Progress",
+    "Result",
+    "Setting",
+    "Simulation",
+    "Stopwatch",
+    "Study",
+    "Update",
+    "Watch",
+    "agreed",
+    "build",
+    "expected_seconds",
+    "for_command",
+    "has_journal",
+    "measure",
+    "ordered",
+    "parquet",
+    "provenance",
+    "read_config",
+    "read_parquet",
+    "read_summary",
+    "replay",
+    "run",
+    "say",
+    "spent",
+    "terminal",
+    "user_names",
+]

@@ -1,0 +1,5 @@
+from .cli.app import main as main
+
+__all__ = [
+    "main",
+]
