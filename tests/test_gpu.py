@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
-from tests.test_budgets import study
+from tests.study.test_budgets import study
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, federation, final, make_run, scattered
 
 from dspodfl import Config, run
@@ -31,7 +31,7 @@ CLOSE = {"fp32": 2e-5, "tf32": 3e-2, "bf16": 5e-2}
 """How far models may be from those of the plain way after a few steps, by the precision of the products.
 
 tf32 is wide for one case: one run of the small cnn is 0.013 to 0.017 away after five steps. That is what rounding the
-factors does by itself, in float64 on a CPU as well: tests/engine/test_advance.py shows it.
+factors does by itself, in float64 on a CPU as well: tests/engine/test_steppers.py shows it.
 """
 PRECISION = {
     "fp32": {},

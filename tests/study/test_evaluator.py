@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 from tests.edge import CommandLine, merged, on_the_cpu, tiny
+from tests.study.test_waves import in_waves
 from tests.teams import together
-from tests.test_plan import in_waves
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
 from dspodfl.engine import Alone
@@ -84,7 +84,7 @@ def test_what_is_evaluated_of_clients_is_the_same_bits_where_clients_are_divided
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("features", "classes", "samples"), [(3, 2, 37), (20, 10, 137), (784, 10, 600)])
 def test_a_linear_model_is_evaluated_to_the_same_bits_in_any_company(features, classes, samples, dtype, threads):
-    from tests.test_problem import federation
+    from tests.problem.test_problem import federation
 
     from dspodfl.problem.data import Dataset
     from dspodfl.problem.models import build

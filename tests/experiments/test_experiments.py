@@ -232,7 +232,7 @@ def test_bad_sweeps_are_refused_and_nothing_is_written(words, why, dspodfl):
 
 
 def test_the_page_says_why_where_a_claim_is_not_borne_out_in_full():
-    text = (Path(__file__).parents[1] / "docs" / "paper.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
     sections = text.split("\n### ")[1:]
     assert len(sections) >= 30
     for section in sections:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from tests.edge import tiny
+from tests.study.test_waves import in_waves
 from tests.teams import together
-from tests.test_plan import in_waves
 
 from dspodfl import InputError, Simulation
 from dspodfl.engine import Alone

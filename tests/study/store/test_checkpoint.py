@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.edge import merged, on_the_cpu, tiny
-from tests.test_plan import in_waves
+from tests.study.test_waves import in_waves
 from torch import nn
 
 from dspodfl import DataError, Result, Simulation, run

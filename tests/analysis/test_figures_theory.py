@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from tests.test_plots import outside
+from tests.analysis.test_figures import outside
 
 from dspodfl.analysis.figures import COLOURS, NAMES, picture
 from dspodfl.analysis.figures.theory import LINES, bound_course, bound_sweep

@@ -125,7 +125,7 @@ def test_on_a_terminal_of_80_columns_a_run_draws_a_bar_that_fits(tmp_path):
     (tmp_path / "study.toml").write_text(TINY_TOML.replace("iterations = 4", "iterations = 3000"))
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    path = os.pathsep.join([str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"TERM": "xterm", "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
     environment.pop("COLUMNS", None)
     words = [sys.executable, "-m", "dspodfl", "run", "study.toml", "--out", "out", "--device", "cpu"]

@@ -10,7 +10,7 @@ from tests.edge import CommandLine
 
 from dspodfl.study.store.folder import COMPLETE, Folder
 
-OLD = Path(__file__).parent / "data_0_1"
+OLD = Path(__file__).parents[1] / "data_0_1"
 SWEEP = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--over", "clients.count=5,6", "-o", "sweep")
 
 

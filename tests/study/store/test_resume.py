@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.edge import TINY_TOML, CommandLine, merged, on_the_cpu, tiny
-from tests.test_cli import ALONE, ALWAYS, changes, listing
+from tests.ui.test_cli import ALONE, ALWAYS, changes, listing
 
 from dspodfl import Config, InputError, Result, run
 from dspodfl.errors.signals import Interrupted

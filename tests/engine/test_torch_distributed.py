@@ -114,7 +114,7 @@ def answered(ranks, cases, folder):
     return pickle.loads((folder / "found").read_bytes())
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {
     "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
 }

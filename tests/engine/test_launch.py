@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from tests.test_distributed import ENVIRONMENT, LONG, ROOT, merged, ranks_of, start, wait_for, write_toml
+from tests.engine.test_torch_distributed import ENVIRONMENT, LONG, ROOT, merged, ranks_of, start, wait_for, write_toml
 
 from dspodfl import Result
 from dspodfl.engine.transport.launch import KEY, LAUNCHER, MEETING, home_of, run_ranks

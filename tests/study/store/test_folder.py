@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from tests.edge import TINY_TOML, CommandLine, tiny
-from tests.test_checkpoint import small_disk
+from tests.study.store.test_checkpoint import small_disk
 
 from dspodfl import Config, DataError, InputError, Result, run
 from dspodfl.experiments.result import Outcome

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 from tests.edge import CommandLine, on_the_cpu, tiny
+from tests.study.test_waves import in_waves
 from tests.teams import together
-from tests.test_plan import in_waves
 
 from dspodfl import Config, Result, Simulation, run
 from dspodfl.config import dumps
