@@ -4,6 +4,7 @@ import itertools
 import warnings
 from types import SimpleNamespace
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -497,10 +498,10 @@ def test_the_same_figure_is_the_same_bytes(form):
 
 
 def test_figures_leave_the_settings_of_matplotlib_alone():
-    before = dict(plots.mpl.rcParams)
+    before = dict(mpl.rcParams)
     picture(accuracy_vs_delay(made_up(THREE)), "svg")
     picture(network(setting()), "svg")
-    assert dict(plots.mpl.rcParams) == before
+    assert dict(mpl.rcParams) == before
 
 
 def test_a_study_with_algorithms_of_ones_own_draws_them():

@@ -469,7 +469,7 @@ def test_the_study_says_where_it_comes_from(dspodfl, no_pictures):
 
 @pytest.mark.parametrize("commit", ["0123abcd", None])
 def test_the_study_says_which_commit_it_was_run_from_if_any(dspodfl, no_pictures, monkeypatch, commit):
-    monkeypatch.setattr("dspodfl.study.provenance._git", lambda *_: commit)
+    monkeypatch.setattr(sys.modules["dspodfl.study.provenance"], "_git", lambda *_: commit)
     assert json.loads(dspodfl("run", "study.toml", "--out", "out", "--json").out)["study"]["commit"] == commit
 
 

@@ -11,6 +11,8 @@ from .schedules import SCHEDULES as SCHEDULES
 from .schedules import Replay as Replay
 from .schedules import Schedule as Schedule
 from .schedules import Sporadic as Sporadic
+from .schedules import draw as draw
+from .schedules import dspodfl as dspodfl
 
 __all__ = [
     "RULES",
@@ -24,6 +26,8 @@ __all__ = [
     "Simultaneous",
     "Sporadic",
     "declared_mixes",
+    "draw",
+    "dspodfl",
     "learning_rate",
     "schedules",
 ]

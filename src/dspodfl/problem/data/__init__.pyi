@@ -5,8 +5,8 @@ from .dataset import MAX_CLASSES as MAX_CLASSES
 from .dataset import Dataset as Dataset
 from .dataset import Federation as Federation
 from .dataset import parts as parts
+from .downloads import downloading as downloading
 from .named import NAMES as NAMES
-from .named import downloading as downloading
 from .named import load as load
 from .npz import load_npz as load_npz
 from .partitions import Partition as Partition

@@ -12,7 +12,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,10 +20,8 @@ import numpy as np
 
 from dspodfl.errors import DataError, InputError, nearest
 from dspodfl.problem.data.dataset import Dataset
+from dspodfl.problem.data.downloads import downloading
 from dspodfl.problem.data.formats import read_cifar_binary, read_cifar_python, read_idx
-
-downloading: ContextVar[Callable[[str, float], None] | None] = ContextVar("downloading", default=None)
-"""Called with a sentence and the share that is done while a file is downloaded; the progress that is shown sets it."""
 
 NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
 MINI_FILE = "fmnist_mini.npz"

@@ -1,0 +1,9 @@
+"""Who is told how far a download is; apart, so that nothing else need be imported to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+downloading: ContextVar[Callable[[str, float], None] | None] = ContextVar("downloading", default=None)
+"""Called with a sentence and the share that is done while a file is downloaded; the progress that is shown sets it."""
