@@ -19,6 +19,8 @@ from dspodfl.errors import ConfigError
 from dspodfl.network.budget import Budget, ended_by
 from dspodfl.study.builder import build
 from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.resume import Unfinished
+from dspodfl.study.store.run_folder import Keeper
 from dspodfl.theory.assess.assessment import appraise
 
 FIVE = ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"]
@@ -278,3 +280,44 @@ def test_the_horizon_of_a_bound_is_the_last_iteration_of_the_longest_run():
     found = appraise(config)
     ends = run(config, device="cpu").metrics.groupby(["algorithm", "seed"])["iteration"].max()
     assert found.iterations == ends.max() == max(last_iterations(build(config)[1].runs))
+
+
+@pytest.mark.parametrize("model", ["svm", "mlp"])
+@pytest.mark.parametrize(("ranks", "later"), [(2, 2), (1, 2), (2, 3), (2, 1)])
+def test_runs_that_have_left_the_stack_are_held_once_when_clients_are_split_again(
+    ranks, later, model, tmp_path, monkeypatch
+):
+    """A run that is over is no longer stacked; resumed on ranks, each holds its own clients of it, and no other's."""
+    monkeypatch.setattr("dspodfl.engine.loop.SHRINKS", 4)
+    config = study(value=400.0, scale={"split": "clients"}, model={"name": model}, checkpoint={"every_iterations": 5})
+    ends = by_run(run(config, device="cpu").metrics)
+    first = min(int(rows["iteration"].iloc[-1]) for rows in ends.values())
+    last = max(int(rows["iteration"].iloc[-1]) for rows in ends.values())
+    assert last > 3 * first
+
+    def kept(team, stop, before=None):
+        keeper = Keeper(tmp_path / "out", {}) if team.rank == 0 else None
+        if keeper and before:
+            keeper.reopen()
+        simulation = Simulation(config, device="cpu", team=team)
+        simulation.keep(keeper, lambda: simulation._findings.iteration >= stop, before=before)
+        for _ in simulation:
+            pass
+        result = simulation.result()
+        if keeper:
+            keeper.release()
+        return result
+
+    def on(count, stop, resumed):
+        def work(team):
+            return kept(team, stop, Unfinished.read(tmp_path / "out") if resumed else None)
+
+        return together(count, work)[0] if count > 1 else work(Alone())
+
+    on(ranks, (first + last) // 3, False)
+    on(later, 2 * (first + last) // 3, True)  # a checkpoint of what was resumed
+    found, whole = on(ranks, 10**9, True), over(config, 1, "clients")
+    close(whole.metrics, found.metrics)
+    for algorithm in FIVE:
+        for one, other in zip(whole.models(algorithm, 1), found.models(algorithm, 1), strict=True):
+            assert all(torch.allclose(one[name], other[name], rtol=0, atol=1e-5) for name in one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dspodfl.algorithms import Sporadic
-from dspodfl.engine import Alone, Run, Shard, Split, Stack, Team, crossings
+from dspodfl.engine import Alone, Piece, Run, Shard, Split, Stack, Team, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 from dspodfl.study.placement import cut, deal, place
 
@@ -89,6 +89,29 @@ class Division:
     def owned(self, run: int) -> np.ndarray:
         """The clients of a run that are held here."""
         return np.flatnonzero(self.owners[run] == self.team.rank)
+
+    def held(self, piece: Piece, ends: np.ndarray) -> Piece:
+        """Restrict a piece of a run to what is held here: its clients, and the links whose first client is one of them.
+
+        Args:
+            piece: What some clients and links of a run carry, by its number in the study.
+            ends: The links of the run, shape (links, 2).
+
+        Returns:
+            The piece itself where clients are not split.
+        """
+        if self.kind != "clients":
+            return piece
+        mine = torch.from_numpy(self.owners[piece.run] == self.team.rank)
+        clients = mine[piece.client]
+        links = mine[torch.from_numpy(ends[piece.link.numpy(), 0].astype(np.int64))]
+        return replace(
+            piece,
+            client=piece.client[clients],
+            link=piece.link[links],
+            clients={name: values[clients] for name, values in piece.clients.items()},
+            links={name: values[links] for name, values in piece.links.items()},
+        )
 
     def report(self, runs: Sequence[Run]) -> dict[str, Any]:
         """What summary.json says of it."""

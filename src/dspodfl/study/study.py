@@ -284,7 +284,7 @@ def _wave(
     found = _nothing(way, wave, iteration, ended, left)
     if len(ended) == len(wave):
         for piece in carried:
-            left.setdefault(piece.run, []).append(piece)
+            left.setdefault(piece.run, []).append(way.held(piece))
         if pending is not None and division.kind == "runs":  # the others are here, or come here
             yield found
     found = yield from _advanced(way, found, wave, carried, ended, left, pending)
@@ -304,6 +304,10 @@ class _How:
     watch: Watch
     plan: Plan
     division: Division
+
+    def held(self, piece: Piece) -> Piece:
+        """What of a piece of a run is held here; a checkpoint has what all ranks held."""
+        return self.division.held(piece, self.study.runs[piece.run].rates.graph.edges)
 
 
 def _advanced(
@@ -340,7 +344,7 @@ def _advanced(
         stacked = [runs[n] for n in shrunk(places, clients, iteration)] if carried else runs
         for piece in carried:
             if piece.run not in stacked:
-                left.setdefault(piece.run, []).append(piece)
+                left.setdefault(piece.run, []).append(how.held(piece))
         state = None
         if carried:
             mine = [replace(p, run=stacked.index(p.run)) for p in carried if p.run in stacked]
