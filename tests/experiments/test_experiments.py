@@ -12,8 +12,8 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 from dspodfl import ConfigError, InputError
 from dspodfl.algorithms.schedules import SCHEDULES
 from dspodfl.analysis.metrics import METRICS
-from dspodfl.experiments import definition as experiments
 from dspodfl.experiments import claims, sweep
+from dspodfl.experiments import definition as experiments
 from dspodfl.experiments.definition import named, names
 from dspodfl.experiments.result import Outcome, read
 from dspodfl.experiments.sweep import Sweep
