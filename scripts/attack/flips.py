@@ -69,7 +69,8 @@ def _died(folder: Path) -> None:
 def _claimed(folder: Path) -> None:
     """As a process leaves it that was killed before anything was measured."""
     from dspodfl.config import dumps
-    from dspodfl.study.store.folder import CLAIMED, Folder
+    from dspodfl.study.store.folder import Folder
+    from dspodfl.study.store.layout import CLAIMED
 
     text = dumps(_config().model_dump())
     folder.mkdir()
