@@ -37,11 +37,11 @@ def section(outcome: Outcome) -> str:
         f"{about['seeds']} seeds, {outcome.metrics['iteration'].max():,} iterations at most, {about['precision']}, "
         f"{about['device']}"
     )
-    found = "\n".join(f"- *{v.word}*: {v.sentence}" for v in outcome.verdicts)
-    why = f"\n\nWhy: {' '.join(outcome.why.split())}" if outcome.why else ""
-    return f"""### {outcome.title} ({outcome.paper}): {outcome.word}
+    found = "\n".join(f"- *{c.status}*: {c.sentence}" for c in outcome.checks)
+    why = f"\n\nWhy: {' '.join(outcome.explanation.split())}" if outcome.explanation else ""
+    return f"""### {outcome.title} ({outcome.paper}): {outcome.status}
 
-{" ".join(outcome.says.split())}
+{" ".join(outcome.claim.split())}
 
 ![{outcome.title}](paper/{outcome.name}.png)
 
@@ -53,7 +53,7 @@ def section(outcome: Outcome) -> str:
 
 def numbers(outcome: Outcome) -> str:
     """Tables of the paper: ours beside what it prints."""
-    table, axes = outcome.reading, outcome.axes
+    table, axes = outcome.aggregates, outcome.axes
     names = [NAMES.get(algorithm, algorithm) for algorithm in table["algorithm"]]
     if outcome.kind == "accuracy_table":
         head = [*axes, "", "iterations", "ours", "printed", "difference"]
@@ -130,7 +130,7 @@ def main() -> None:
     target = ROOT / "docs" / "paper"
     target.mkdir(parents=True, exist_ok=True)
     for outcome in found:
-        outcome.reading.to_csv(target / f"{outcome.name}.csv", index=False, float_format="%.10g")
+        outcome.aggregates.to_csv(target / f"{outcome.name}.csv", index=False, float_format="%.10g")
         figure = outcome.plot()  # in today's style
         for kind in ("png", "svg"):
             (target / f"{outcome.name}.{kind}").write_bytes(picture(figure, kind))

@@ -69,7 +69,8 @@ def _died(folder: Path) -> None:
 def _claimed(folder: Path) -> None:
     """As a process leaves it that was killed before anything was measured."""
     from dspodfl.config import dumps
-    from dspodfl.study.store.folder import CLAIMED, Folder
+    from dspodfl.study.store.folder import Folder
+    from dspodfl.study.store.layout import CLAIMED
 
     text = dumps(_config().model_dump())
     folder.mkdir()
@@ -87,7 +88,7 @@ def _swept(folder: Path) -> None:
     base = _config().model_dump(exclude_unset=True)
     grid = cells(base, [Axis.of(axis, [1, 2])])
     over = [{"name": axis, "values": [1, 2]}]
-    about = {"title": "a", "paper": "", "kind": "sweep", "dataset": "synthetic", "says": "", "base": base}
+    about = {"title": "a", "paper": "", "kind": "sweep", "dataset": "synthetic", "claim": "", "base": base}
     experiment = Experiment(name="a", seeds=1, over=over, **about)
     content = {"name": "a", "axes": [axis], "read": {}, "cells": {cell.digest: dict(cell.point) for cell in grid}}
     claim(folder, content, overwrite=False)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dspodfl.analysis import statistics as paired
-from dspodfl.analysis.statistics import Reached, compare, compare_costs, deviation, difference
+from dspodfl.analysis.statistics import Reached, compare, compare_costs, deviation, difference, quantiles, spread
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False).map(lambda x: round(x, 6))
 some = st.lists(numbers, min_size=2, max_size=12)
@@ -134,3 +134,22 @@ def test_waiting_longer_never_turns_a_known_order(pairs):
     late = [{n: each if each.reached else Reached(1e9, True) for n, each in some.items()} for some in (ours, theirs)]
     after = compare_costs(*late)
     assert after.wins >= before.wins and after.losses >= before.losses
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "std"),
+    [
+        ([], None, None),
+        ([np.nan], None, None),
+        ([2.0, np.nan], 2.0, None),
+        ([1.0, 3.0], 2.0, 2**0.5),
+        ([1.0, np.inf], None, None),
+        ([1.7e308, 1.7e308], None, None),
+    ],
+)
+def test_a_spread_leaves_out_what_is_missing_and_is_none_where_it_overflows(values, mean, std):
+    assert spread(values) == {"mean": mean, "std": std if std is None else pytest.approx(std, rel=1e-15)}
+
+
+def test_quartiles_count_what_is_missing_as_later_than_all_others():
+    assert quantiles([1.0, np.nan, 3.0, 2.0]) == {"median": 2.5, "quartile1": 1.75, "quartile3": None, "mean": None}

@@ -15,6 +15,7 @@ from dspodfl.engine import Stack
 from dspodfl.engine.steppers import local as ways
 from dspodfl.network.graph import generate
 from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.problem import problem as problems
 from dspodfl.problem.data.dataset import Dataset
 from dspodfl.problem.models.stacked.network import Stacked
 from dspodfl.problem.problem import Problem
@@ -147,7 +148,7 @@ def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_
     runs = five_runs(dataset)
     initial = [scattered(model, run.clients, run.seed) for run in runs]
     plain = final(runs, model, iterations=5, initial=initial)
-    monkeypatch.setattr(Problem, "_stacked", lambda problem: Stacked.of(problem.model, "tf32"))
+    monkeypatch.setattr(problems, "_stacked_network", lambda model, *_: Stacked.of(model, "tf32"))
     exact = final(runs, model, iterations=5, initial=initial)
     monkeypatch.setattr(conv_twin, "_rounded", to_tf32)
     rounded = final(runs, model, iterations=5, initial=initial)

@@ -1,4 +1,4 @@
-"""Readings and verdicts on made-up results: what is computed, and what is said."""
+"""Aggregates and claim checks on made-up results: what is computed, and what is said."""
 
 import numpy as np
 import pandas as pd
@@ -8,8 +8,7 @@ from dspodfl import InputError
 from dspodfl.analysis import aggregates as readings
 from dspodfl.analysis.costs import Cost
 from dspodfl.analysis.metrics import METRICS
-from dspodfl.experiments import claims as verdict
-from dspodfl.experiments.claims import Verdict, beside, judge, overall
+from dspodfl.experiments.claims import ClaimCheck, check_claims, check_kinds, claim_kind, kinds, overall, with_printed
 from dspodfl.experiments.definition import Check, Experiment, Printed, Read
 from dspodfl.experiments.evidence import Evidence
 from dspodfl.experiments.result import Outcome, read
@@ -32,7 +31,7 @@ def rows(algorithm, seed, accuracy, *, delay=1.0, point=None, diverged=False, sh
 def experiment(kind="sweep", check=(), over=("x",), printed=(), **read_as):
     grids = [{"name": name, "values": [1, 2, 3, 4, 5]} for name in over]
     return Experiment(
-        name="made-up", title="Made up", paper="Figure 0", kind=kind, dataset="fmnist", seeds=2, says="It is so.",
+        name="made-up", title="Made up", paper="Figure 0", kind=kind, dataset="fmnist", seeds=2, claim="It is so.",
         base={}, over=grids, read=Read(**read_as), check=list(check), printed=list(printed),
     )  # fmt: skip
 
@@ -54,7 +53,7 @@ def swept(levels, delay=10.0, seeds=2, noise=0.0):
 
 def judged(check, metrics, **how):
     made = experiment(check=[check], **how)
-    (found,) = judge(Evidence(metrics, read(made, metrics), made.axes, made))
+    (found,) = check_claims(Evidence(metrics, read(made, metrics), made.axes, made))
     return found
 
 
@@ -147,7 +146,7 @@ def test_a_sweep_of_budgets_is_read_at_the_budget_of_each_point():
     )
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------
+# --- claim checks----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_a_sweep_of_budgets_is_read_at_the_budget_of_each_point():
 def test_best_counts_the_points_where_an_algorithm_is_first(wins, word):
     ours = [0.9] * wins + [0.1] * (5 - wins)
     found = judged(Check(kind="best", algorithm="dspodfl"), swept({"dspodfl": ours, "dgd": [0.5] * 5}), at_delay=10.0)
-    assert found.word == word
+    assert found.status == word
     assert f"{wins} of 5 points" in found.sentence and "at delay 10" in found.sentence
 
 
@@ -165,9 +164,9 @@ def test_points_that_an_algorithm_never_got_to_are_undecided():
     slow = (metrics["algorithm"] == "dspodfl") & (metrics["x"] > 3)
     metrics.loc[slow, "delay_total"] /= 100
     found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
-    assert found.word == "holds" and "3 of 5 points, undecided at 2 (x = 4, 5)" in found.sentence
+    assert found.status == "holds" and "3 of 5 points, undecided at 2 (x = 4, 5)" in found.sentence
     metrics.loc[(metrics["algorithm"] == "dspodfl") & (metrics["x"] > 1), "delay_total"] /= 100
-    assert judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0).word == "cannot be told"
+    assert judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0).status == "cannot be told"
 
 
 def test_best_names_the_points_where_an_algorithm_is_behind():
@@ -183,7 +182,7 @@ def test_best_is_decided_by_paired_differences_and_not_by_means():
     metrics.loc[flip, "accuracy"] -= 0.3
     metrics.loc[(metrics["algorithm"] == "dspodfl") & (metrics["seed"] == 1), "accuracy"] += 0.3
     found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
-    assert found.word == "cannot be told"
+    assert found.status == "cannot be told"
     assert "0 of 5 points, undecided at 5" in found.sentence and "+0.010 ± " in found.sentence
 
 
@@ -192,7 +191,7 @@ def test_one_seed_decides_no_claim_about_accuracies():
     for kind in ("best", "rises", "falls", "gap", "steadier", "flat", "ahead"):
         check = Check(kind=kind, algorithm="dspodfl", direction="falls")
         found = judged(check, metrics, at_delay=10.0)
-        assert found.word == "cannot be told" and found.sentence
+        assert found.status == "cannot be told" and found.sentence
 
 
 def test_runs_of_seeds_that_only_one_algorithm_has_are_not_compared():
@@ -200,57 +199,61 @@ def test_runs_of_seeds_that_only_one_algorithm_has_are_not_compared():
     lucky = (metrics["algorithm"] == "dgd") & (metrics["seed"] == 2)
     metrics = pd.concat([metrics[~lucky], metrics[lucky].assign(seed=7, accuracy=1.0)])
     found = judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0)
-    assert found.word == "holds" and "in 2 of 2 seeds" in found.sentence
+    assert found.status == "holds" and "in 2 of 2 seeds" in found.sentence
 
 
 def test_best_may_be_among_some():
     metrics = swept({"dspodfl": [0.6] * 5, "dgd": [0.9] * 5, "rg": [0.5] * 5})
-    assert judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0).word == "does not hold"
+    assert judged(Check(kind="best", algorithm="dspodfl"), metrics, at_delay=10.0).status == "does not hold"
     some = Check(kind="best", algorithm="dspodfl", among=["dspodfl", "rg"])
-    assert judged(some, metrics, at_delay=10.0).word == "holds"
+    assert judged(some, metrics, at_delay=10.0).status == "holds"
 
 
 @pytest.mark.parametrize(("kind", "word"), [("rises", "holds"), ("falls", "does not hold")])
 def test_trends_are_changes_along_a_line_seed_by_seed(kind, word):
     metrics = swept({"dspodfl": [0.1, 0.2, 0.3, 0.5, 0.4], "dgd": [0.1, 0.2, 0.3, 0.4, 0.5]})
     found = judged(Check(kind=kind), metrics, at_delay=10.0)
-    assert found.word == word and "DGD +0.400 ± 0.000" in found.sentence and "DSpodFL +0.360 ± 0.000" in found.sentence
+    assert (
+        found.status == word and "DGD +0.400 ± 0.000" in found.sentence and "DSpodFL +0.360 ± 0.000" in found.sentence
+    )
 
 
 def test_a_trend_that_the_noise_of_the_seeds_covers_cannot_be_told():
     metrics = swept({"dspodfl": [0.5, 0.51, 0.52]}, seeds=4, noise=0.1)
     found = judged(Check(kind="rises"), metrics, at_delay=10.0)
-    assert found.word == "cannot be told" and "undecided for 1" in found.sentence
+    assert found.status == "cannot be told" and "undecided for 1" in found.sentence
 
 
 def test_a_trend_needs_three_points():
-    assert judged(Check(kind="rises"), swept({"dgd": [0.1, 0.2]}), at_delay=10.0).word == "cannot be told"
+    assert judged(Check(kind="rises"), swept({"dgd": [0.1, 0.2]}), at_delay=10.0).status == "cannot be told"
 
 
 @pytest.mark.parametrize(("direction", "word"), [("falls", "holds"), ("rises", "does not hold")])
 def test_a_gap_is_that_to_the_best_other(direction, word):
     metrics = swept({"dspodfl": [0.9] * 5, "dgd": [0.1, 0.2, 0.3, 0.4, 0.5], "rg": [0.2, 0.3, 0.4, 0.5, 0.6]})
     found = judged(Check(kind="gap", algorithm="dspodfl", direction=direction), metrics, at_delay=10.0)
-    assert found.word == word and "+0.700 to +0.300" in found.sentence and "−0.400 ± 0.000" in found.sentence
+    assert found.status == word and "+0.700 to +0.300" in found.sentence and "−0.400 ± 0.000" in found.sentence
 
 
 @pytest.mark.parametrize(("at", "word"), [([2, 3], "holds"), ([2, 5], "holds in part"), ([5], "does not hold")])
 def test_tuned_is_against_the_best_of_the_others_at_their_best(at, word):
     metrics = swept({"dspodfl": [0.1, 0.8, 0.9, 0.4, 0.2], "dgd": [0.1, 0.2, 0.3, 0.7, 0.1], "rg": [0.6] * 5})
     found = judged(Check(kind="tuned", algorithm="dspodfl", at=at), metrics, at_delay=10.0)
-    assert found.word == word
+    assert found.status == word
     assert "DGD, has 0.700 at its own best, 4" in found.sentence
 
 
 def test_a_range_whose_interval_spans_what_is_allowed_cannot_be_told():
     metrics = swept({"dspodfl": [0.5, 0.55]}, seeds=3, noise=0.05)
-    assert judged(Check(kind="flat", algorithm="dspodfl", within=0.05), metrics, at_delay=10.0).word == "cannot be told"
+    assert (
+        judged(Check(kind="flat", algorithm="dspodfl", within=0.05), metrics, at_delay=10.0).status == "cannot be told"
+    )
 
 
 @pytest.mark.parametrize(("last", "word"), [(0.52, "holds"), (0.58, "holds in part"), (0.9, "does not hold")])
 def test_flat_is_a_small_range(last, word):
     metrics = swept({"dspodfl": [0.5, 0.5, 0.5, 0.5, last]})
-    assert judged(Check(kind="flat", algorithm="dspodfl", within=0.05), metrics, at_delay=10.0).word == word
+    assert judged(Check(kind="flat", algorithm="dspodfl", within=0.05), metrics, at_delay=10.0).status == word
 
 
 def test_ahead_compares_curves_over_the_delays_that_all_cover():
@@ -258,9 +261,9 @@ def test_ahead_compares_curves_over_the_delays_that_all_cover():
     worse = [rows("dgd", s, [0.1, 0.2, 0.3, 0.4, 0.99]) for s in (0, 1)]
     metrics = pd.DataFrame([line for run in (*better, *worse) for line in run])
     found = judged(Check(kind="ahead", algorithm="dspodfl"), metrics, kind="curves", over=())
-    assert found.word == "holds" and "100%" in found.sentence and "above it in 2 of 2 seeds" in found.sentence
+    assert found.status == "holds" and "100%" in found.sentence and "above it in 2 of 2 seeds" in found.sentence
     found = judged(Check(kind="ahead", algorithm="dgd"), metrics, kind="curves", over=())
-    assert found.word == "does not hold"
+    assert found.status == "does not hold"
 
 
 def test_printed_accuracies_are_met_within_a_fortieth_or_one_deviation():
@@ -270,11 +273,11 @@ def test_printed_accuracies_are_met_within_a_fortieth_or_one_deviation():
         Printed(algorithm="rg", iteration=1, accuracy=0.78),  # 0.8, no spread
     ]
     how = {"kind": "accuracy_table", "over": (), "iterations": [1]}
-    assert judged(Check(kind="within"), metrics, printed=printed, **how).word == "holds"
+    assert judged(Check(kind="within"), metrics, printed=printed, **how).status == "holds"
     found = judged(
         Check(kind="within"), metrics, printed=[*printed[:1], printed[1].model_copy(update={"accuracy": 0.7})], **how
     )
-    assert found.word == "holds in part"
+    assert found.status == "holds in part"
     assert "1 of 2" in found.sentence and "; not RG at 1: 0.800 against 0.70." in found.sentence
     met = judged(Check(kind="within"), metrics, printed=printed, **how)
     assert "2 of 2" in met.sentence and "; the furthest is RG at 1" in met.sentence
@@ -285,7 +288,7 @@ def test_printed_numbers_stand_beside_ours():
     made = experiment(
         kind="accuracy_table", over=(), iterations=[0, 1], printed=[Printed(algorithm="dgd", iteration=1, accuracy=0.6)]
     )
-    table = beside(readings.at_iterations(metrics, [], [0, 1]), made)
+    table = with_printed(readings.at_iterations(metrics, [], [0, 1]), made)
     assert pd.isna(table["printed_accuracy"].iloc[0]) and table["printed_accuracy"].iloc[1] == 0.6
 
 
@@ -299,15 +302,15 @@ def test_ahead_is_not_spoiled_by_one_run_that_ended_early():
     worse = [rows("dgd", s, [0.1, 0.2, 0.3, 0.4]) for s in (0, 1)] + [rows("dgd", 2, [0.1, 0.2])]
     metrics = pd.DataFrame([line for run in (*better, *worse) for line in run])
     found = judged(Check(kind="ahead", algorithm="dspodfl"), metrics, kind="curves", over=())
-    assert found.word == "holds" and "raw delays 1 to 3 " in found.sentence
+    assert found.status == "holds" and "raw delays 1 to 3 " in found.sentence
 
 
 def test_sooner_compares_delays_to_targets_seed_by_seed():
     metrics = pd.DataFrame([*timed("dspodfl", 0.9, [1.0, 1.1, 0.9]), *timed("dgd", 0.9, [5.0, 5.2, 5.1])])
     how = {"kind": "delay_table", "over": (), "targets": [0.5, 0.95]}
-    assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).word == "holds"
+    assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).status == "holds"
     found = judged(Check(kind="sooner", algorithm="dgd"), metrics, **how)
-    assert found.word == "does not hold" and "more in 1 (DSpodFL at 0.5)" in found.sentence
+    assert found.status == "does not hold" and "more in 1 (DSpodFL at 0.5)" in found.sentence
 
 
 def test_sooner_is_not_decided_by_one_seed_or_by_seeds_that_disagree():
@@ -315,7 +318,7 @@ def test_sooner_is_not_decided_by_one_seed_or_by_seeds_that_disagree():
     for ours, theirs in (([1.0], [5.0]), ([1.0, 9.0, 2.0], [5.0, 3.0, 4.0])):
         metrics = pd.DataFrame([*timed("dspodfl", 0.9, ours), *timed("dgd", 0.9, theirs)])
         found = judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how)
-        assert found.word == "cannot be told" and "the seeds do not decide DGD at 0.5" in found.sentence
+        assert found.status == "cannot be told" and "the seeds do not decide DGD at 0.5" in found.sentence
 
 
 @pytest.mark.parametrize(("delay", "word"), [(1.0, "cannot be told"), (9.0, "does not hold")])
@@ -323,14 +326,14 @@ def test_runs_that_end_early_are_not_later_than_what_they_were_not_waited_for(de
     """DGD gets to 0.5 at delay 5; DSpodFL has not when its runs end, before that or after it."""
     metrics = pd.DataFrame([*timed("dspodfl", 0.4, [delay] * 3), *timed("dgd", 0.9, [5.0, 5.1, 5.2])])
     how = {"kind": "delay_table", "over": (), "targets": [0.5]}
-    assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).word == word
+    assert judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how).status == word
 
 
 def test_comparisons_that_are_not_decided_are_named_and_lower_nothing():
     metrics = pd.DataFrame([*timed("dspodfl", 0.6, [1.0, 1.1, 1.2]), *timed("dgd", 0.9, [5.0, 5.1, 5.2])])
     how = {"kind": "delay_table", "over": (), "targets": [0.5, 0.8]}
     found = judged(Check(kind="sooner", algorithm="dspodfl"), metrics, **how)
-    assert found.word == "holds"
+    assert found.status == "holds"
     assert "in 1 of 2 comparisons" in found.sentence
     assert "; runs end too early for DGD at 0.8 (0 to 0)" in found.sentence
 
@@ -347,14 +350,14 @@ def test_the_ratio_tells_which_link_draw_was_printed():
     printed = [Printed(algorithm="dspodfl", target=0.5, processing=100.0, transmission=150.0)]
     how = {"kind": "delay_table", "over": ("rates.link_draw",), "targets": [0.5], "printed": printed}
     found = judged(Check(kind="ratio", algorithm="dspodfl"), metrics, **how)
-    assert found.word == "does not hold"
+    assert found.status == "does not hold"
     assert "1.00 with symmetric draws, 1.50 with two_sided draws" in found.sentence
     assert "prints 1.50" in found.sentence and "nearest to two_sided" in found.sentence
 
 
-def test_several_verdicts_make_one():
+def test_several_claim_checks_make_one():
     def said(*words):
-        return overall([Verdict(word, "", "best") for word in words])
+        return overall([ClaimCheck(word, "", "best") for word in words])
 
     assert said("holds", "holds") == "holds"
     assert said("holds", "does not hold") == "holds in part"
@@ -364,7 +367,7 @@ def test_several_verdicts_make_one():
     assert said() == said("cannot be told") == "cannot be told"
 
 
-@pytest.mark.parametrize("kind", verdict.CHECKS)
+@pytest.mark.parametrize("kind", sorted(kinds()))
 def test_every_check_can_say_that_it_cannot_tell(kind):
     metrics = swept({"rg": [0.1, 0.2]})
     check = Check(kind=kind, algorithm="dspodfl")
@@ -372,8 +375,8 @@ def test_every_check_can_say_that_it_cannot_tell(kind):
     reading = read(made, metrics)
     if kind == "sooner":
         reading = readings.to_targets(metrics, ["x"], [0.5])
-    (found,) = judge(Evidence(metrics, reading, ["x"], made))
-    assert found.word == "cannot be told" and found.sentence
+    (found,) = check_claims(Evidence(metrics, reading, ["x"], made))
+    assert found.status == "cannot be told" and found.sentence
 
 
 def test_an_outcome_is_the_same_after_saving_and_loading(tmp_path):
@@ -381,10 +384,10 @@ def test_an_outcome_is_the_same_after_saving_and_loading(tmp_path):
     made = experiment(check=[Check(kind="best", algorithm="dspodfl")], at_delay=10.0)
     (cell, *_) = made.model_copy(update={"over": [], "kind": "curves"}).cells()
     outcome = Outcome.of(made, [cell], metrics, {"device": "cpu"})
-    assert outcome.word == "holds"
+    assert outcome.status == "holds"
     again = Outcome.load(outcome.save(tmp_path / "out"))
     pd.testing.assert_frame_equal(again.metrics, metrics)
-    assert again.verdicts == outcome.verdicts and again.about == {"device": "cpu"}
+    assert again.checks == outcome.checks and again.about == {"device": "cpu"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "metrics.parquet", "table.csv", "figure.png", "figure.svg", "result.json", "manifest.json",
     }  # fmt: skip
@@ -404,22 +407,22 @@ def test_a_lead_is_compared_with_that_of_another_experiment(dgd, rg, word):
     """There DSpodFL is 0.2 ahead of the best other and 0.3 of their mean."""
     here = swept({"dspodfl": [0.7] * 3, "dgd": [dgd] * 3, "rg": [rg] * 3})
     there = swept({"dspodfl": [0.7] * 3, "dgd": [0.5] * 3, "rg": [0.3] * 3})
-    made = experiment(kind="sweep", check=[Check(kind="lead", algorithm="dspodfl", beside="there")], at_delay=10.0)
-    (alone,) = judge(Evidence(here, read(made, here), ["x"], made))
-    assert alone.word == "cannot be told" and "There must have been reproduced" in alone.sentence
+    made = experiment(kind="sweep", check=[Check(kind="lead", algorithm="dspodfl", baseline="there")], at_delay=10.0)
+    (alone,) = check_claims(Evidence(here, read(made, here), ["x"], made))
+    assert alone.status == "cannot be told" and "There must have been reproduced" in alone.sentence
     other = Evidence(there, read(made, there), ["x"], made)
-    (found,) = judge(Evidence(here, read(made, here), ["x"], made, {"there": other}))
-    assert found.word == word
+    (found,) = check_claims(Evidence(here, read(made, here), ["x"], made, {"there": other}))
+    assert found.status == word
     assert f"{0.7 - max(dgd, rg):.3f} and 0.200 ahead of the best other" in found.sentence
 
 
 def test_what_varies_least_is_steadier_than_the_others():
     metrics = swept({"dspodfl": [0.5, 0.6, 0.5], "dgd": [0.5, 0.9, 0.5], "rg": [0.5, 0.55, 0.5]})
     found = judged(Check(kind="steadier", algorithm="dspodfl"), metrics, at_delay=10.0)
-    assert found.word == "holds in part"
+    assert found.status == "holds in part"
     assert "varies by 0.100 over x, less than 1 of 2 others: RG by 0.050 (difference −0.050" in found.sentence
-    assert judged(Check(kind="steadier", algorithm="rg"), metrics, at_delay=10.0).word == "holds"
-    assert judged(Check(kind="steadier", algorithm="dgd"), metrics, at_delay=10.0).word == "does not hold"
+    assert judged(Check(kind="steadier", algorithm="rg"), metrics, at_delay=10.0).status == "holds"
+    assert judged(Check(kind="steadier", algorithm="dgd"), metrics, at_delay=10.0).status == "does not hold"
 
 
 # --- tables of grids ------------------------------------------------------------------------------------------
@@ -504,3 +507,36 @@ def test_a_sweep_of_a_regression_shows_its_error():
     metrics = swept({"dspodfl": [0.6, 0.7]}).assign(accuracy=np.nan, optimality_error=0.25, loss=0.5)
     found = outcome_table(grid_outcome(metrics, at_delay=10.0))
     assert found.rows[0].cells[1] == "0.250 ± 0.000" and found.caption.startswith("‖θ̄ − θ*‖²: mean ± std")
+
+
+# --- the registry ---------------------------------------------------------------------------------------------
+
+
+def test_a_claim_kind_is_added_by_registering_a_function(monkeypatch):
+    monkeypatch.setattr("dspodfl.experiments.claims.base._KINDS", dict(kinds()))
+
+    @claim_kind("never_below")
+    def never_below(check, evidence):
+        return ClaimCheck("holds", f"{check.algorithm} is never below.", check.kind)
+
+    metrics = swept({"dspodfl": [0.5, 0.6]})
+    made = experiment(check=[Check(kind="never_below", algorithm="dspodfl")], at_delay=10.0)
+    (found,) = check_claims(Evidence(metrics, read(made, metrics), ["x"], made))
+    assert found == ClaimCheck("holds", "dspodfl is never below.", "never_below")
+    assert ClaimCheck.from_record(found.record()) == found
+
+
+def test_a_claim_kind_is_registered_once():
+    with pytest.raises(ValueError, match="'best': must be registered once"):
+        claim_kind("best")(lambda check, evidence: None)
+
+
+def test_an_unknown_claim_kind_is_refused_with_those_there_are():
+    with pytest.raises(InputError, match=r"check.kind = 'bets': must be one of ahead, best, .*did you mean 'best'"):
+        check_kinds([Check(kind="bets")])
+
+
+def test_every_module_of_the_package_is_looked_into():
+    assert set(kinds()) == {
+        "ahead", "best", "falls", "flat", "gap", "lead", "ratio", "rises", "sooner", "steadier", "tuned", "within",
+    }  # fmt: skip

@@ -12,9 +12,8 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 from dspodfl import ConfigError, InputError
 from dspodfl.algorithms.schedules import SCHEDULES
 from dspodfl.analysis.metrics import METRICS
+from dspodfl.experiments import claims, sweep
 from dspodfl.experiments import definition as experiments
-from dspodfl.experiments import sweep
-from dspodfl.experiments.claims import CHECKS
 from dspodfl.experiments.definition import named, names
 from dspodfl.experiments.result import Outcome, read
 from dspodfl.experiments.sweep import Sweep
@@ -49,15 +48,15 @@ def test_every_experiment_runs_at_toy_size_and_is_read_and_judged(experiment, mo
     run = Sweep(grid, experiment.axes)
     assert len(list(run)) == len({cell.digest for cell in grid})
     outcome = Outcome.of(experiment, grid, run.metrics(), run.about())
-    assert len(outcome.reading)
-    assert set(outcome.reading["algorithm"]) == set(grid[0].config.algorithms)
-    assert [v.check for v in outcome.verdicts] == [c.kind for c in experiment.check]
-    assert all(v.sentence for v in outcome.verdicts)
+    assert len(outcome.aggregates)
+    assert set(outcome.aggregates["algorithm"]) == set(grid[0].config.algorithms)
+    assert [c.kind for c in outcome.checks] == [c.kind for c in experiment.check]
+    assert all(c.sentence for c in outcome.checks)
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=IDS)
 def test_every_experiment_says_what_it_is(experiment):
-    assert experiment.title and experiment.paper and len(experiment.says) > 20
+    assert experiment.title and experiment.paper and len(experiment.claim) > 20
     assert experiment.check, "nothing is judged"
     assert experiment.dataset in ("fmnist", "cifar10")
     assert experiment.seeds >= (10 if experiment.dataset == "fmnist" else 3)
@@ -84,7 +83,7 @@ def test_everything_that_the_paper_shows_has_its_file():
     swept = {(e.dataset, axis) for e in ALL for over in e.over for axis in (over.keys or [over.name])}
     for key in ("data.partition.per_client", "graph.radius", "clients.count", "train.learning_rate.value"):
         assert {("fmnist", key), ("cifar10", key)} <= swept
-    assert {check.kind for e in ALL for check in e.check} <= set(CHECKS)
+    assert {check.kind for e in ALL for check in e.check} <= set(claims.kinds())
 
 
 @pytest.mark.parametrize("kind", experiments.KINDS)
@@ -117,7 +116,7 @@ def test_an_experiment_that_is_none_is_refused_with_what_is_wrong(tmp_path):
 
 def test_a_file_says_what_is_its_own_and_its_setting_the_rest(tmp_path):
     path = tmp_path / "mine.toml"
-    own = 'title = "t"\npaper = ""\nsays = ""\nkind = "curves"\nsetting = "fmnist-sweep"\n'
+    own = 'title = "t"\npaper = ""\nclaim = ""\nkind = "curves"\nsetting = "fmnist-sweep"\n'
     path.write_text(own + 'seeds = 4\n[set]\n"rates.sgd" = { law = "uniform" }\n"clients.count" = 7\n')
     found, plain = (
         experiments.read(path),
@@ -244,10 +243,10 @@ def test_the_page_says_why_where_a_claim_is_not_borne_out_in_full():
     ("about", "told"), [({"seeds": 2}, True), ({"seeds": 3}, False), ({"seeds": 2, "quick": True}, False)]
 )
 def test_what_is_known_of_the_full_run_is_said_of_that_one_alone(about, told):
-    experiment = named("fmnist-iid").model_copy(update={"why": "It is so.", "seeds": 2})
+    experiment = named("fmnist-iid").model_copy(update={"explanation": "It is so.", "seeds": 2})
     metrics = pd.DataFrame(columns=METRICS)
     found = Outcome.of(experiment, experiment.cells(), metrics, about)
-    assert found.why == ("It is so." if told else "")
+    assert found.explanation == ("It is so." if told else "")
 
 
 def test_cells_that_were_finished_before_keep_where_they_come_from(tmp_path, monkeypatch):
@@ -277,10 +276,19 @@ def test_what_an_experiment_is_compared_with_is_found_beside_it(tmp_path):
         about = run.about() | {"quick": quick}
         outcome = Outcome.of(experiment, grid, run.metrics(), about, tmp_path / name)
         outcome.save(tmp_path / name)
-        found[name, quick] = {v.check: v for v in outcome.verdicts}
+        found[name, quick] = {c.kind: c for c in outcome.checks}
     # too few iterations to be read at the delay: but it was looked at
     assert "must have been read, here and there" in found["fmnist-radius-50", True]["lead"].sentence
     assert "must have been reproduced" in found["fmnist-radius-50", False]["lead"].sentence  # that one was quick
     (tmp_path / "fmnist-radius-uniform" / "result.json").write_text("{")
     damaged = Outcome.of(experiment, grid, run.metrics(), run.about() | {"quick": True}, tmp_path / name)
-    assert "must have been reproduced" in {v.check: v for v in damaged.verdicts}["lead"].sentence  # and nothing is lost
+    assert "must have been reproduced" in {c.kind: c for c in damaged.checks}["lead"].sentence  # and nothing is lost
+
+
+def test_an_experiment_with_an_unknown_claim_kind_is_refused_before_it_runs(tmp_path, monkeypatch):
+    text = (experiments.folder() / "fmnist-iid.toml").read_text().replace('kind = "ahead"', 'kind = "aheda"')
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "settings").symlink_to(experiments.folder() / "settings")
+    monkeypatch.setattr(experiments, "folder", lambda: tmp_path)
+    with pytest.raises(ConfigError, match=r"mine.toml: check.kind = 'aheda': must be one of ahead, .*'ahead'"):
+        experiments.named("mine")

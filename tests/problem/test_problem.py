@@ -9,7 +9,7 @@ from tests.worlds import MODELS, classified, federation, regression, scattered
 from torch import nn
 
 from dspodfl import rng
-from dspodfl.problem import problem as module
+from dspodfl.problem import evaluation, sampling
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import Model, build, hinge
 from dspodfl.problem.problem import Problem
@@ -119,7 +119,7 @@ def test_inputs_and_targets_are_those_of_the_minibatches_however_many_are_gather
 ):
     problem = problem_of(name, dtype=torch.float64)
     rows = problem.minibatches(K)
-    monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", numbers)
+    monkeypatch.setattr(sampling, "_MAX_INPUTS_PER_CHUNK", numbers)
     batches = problem.batches(K)
     for t in (0, 1, 2, 3, 4, 5, 2, 0):
         x, y = batches[t]
@@ -232,9 +232,9 @@ def test_every_run_is_evaluated_on_the_test_set_of_its_own_data():
 def test_evaluation_in_chunks_is_the_same_as_in_one_piece(name, samples, models, monkeypatch):
     problem = problem_of(name, dtype=torch.float64)
     theta = scattered(problem.model, 5, dtype=torch.float64)
-    monkeypatch.setattr(problem, "_chunks", lambda count: (count, 5))
+    monkeypatch.setattr(problem._evaluator, "_chunks", lambda count: (count, 5))
     whole = problem.evaluate(theta, 0)
-    monkeypatch.setattr(problem, "_chunks", lambda count: (samples, models))
+    monkeypatch.setattr(problem._evaluator, "_chunks", lambda count: (samples, models))
     chunked = problem.evaluate(theta, 0)
     assert torch.allclose(chunked.loss, whole.loss, rtol=1e-13, atol=0)
     assert (chunked.accuracy is None and whole.accuracy is None) or torch.equal(chunked.accuracy, whole.accuracy)
@@ -243,11 +243,11 @@ def test_evaluation_in_chunks_is_the_same_as_in_one_piece(name, samples, models,
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation_takes_fewer_models_at_a_time_where_less_may_be_held(name, monkeypatch):
     problem = problem_of(name)
-    least, most, plain = [], [], problem._scores
+    least, most, plain = [], [], problem._evaluator._scores
     for sizes, at_once in ((least, 1), (most, 10**9)):
-        monkeypatch.setitem(module._SCORES_AT_ONCE, "cpu", at_once)
-        monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", at_once)
-        monkeypatch.setattr(problem, "_scores", lambda t, n, x, s=sizes: s.append(n) or plain(t, n, x))
+        monkeypatch.setitem(evaluation._MAX_SCORES_PER_BATCH, "cpu", at_once)
+        monkeypatch.setattr(evaluation, "_MAX_INPUTS_PER_BATCH", 8 * at_once)
+        monkeypatch.setattr(problem._evaluator, "_scores", lambda t, n, x, s=sizes: s.append(n) or plain(t, n, x))
         problem.evaluate(scattered(problem.model, 5), 0)
     assert set(least) == {1} and set(most) == {5}
 
@@ -277,8 +277,8 @@ def test_convolutions_one_client_at_a_time_give_the_gradients_of_the_batched_way
     problem = problem_of("cnn", dtype=torch.float64)
     theta, (x, y) = scattered(problem.model, 4, dtype=torch.float64), problem.batches(K)[1]
     scale = torch.tensor([0.5, 0.0, 2.0, 0.0], dtype=torch.float64) if scaled else None
-    assert problem._one_by_one
+    assert problem._gradients.looped and problem._evaluator.looped
     looped, evaluated = problem.gradient(theta, x, y, scale), problem.evaluate(theta, 0)
-    problem._one_by_one = False
+    problem._gradients.looped = problem._evaluator.looped = False
     assert torch.allclose(looped, problem.gradient(theta, x, y, scale), rtol=0, atol=1e-13)
     assert torch.allclose(evaluated.loss, problem.evaluate(theta, 0).loss, rtol=1e-13, atol=0)

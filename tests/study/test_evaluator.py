@@ -15,9 +15,11 @@ from tests.teams import together
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
 from dspodfl.engine import Alone
+from dspodfl.problem import evaluation
 from dspodfl.problem import problem as problems
+from dspodfl.problem.evaluation import BatchEvaluator, evaluated_clients, evaluated_samples, ordered_sum
 from dspodfl.problem.models.stacked.network import Stacked
-from dspodfl.problem.problem import Problem, evaluated_clients, evaluated_samples, ordered_sum
+from dspodfl.problem.problem import Problem
 from dspodfl.study.evaluator import EvaluationStoppedError, Judge
 from dspodfl.study.store.checkpoint import Store, load
 from dspodfl.study.store.resume import Unfinished
@@ -117,22 +119,22 @@ def test_a_narrow_product_is_taken_only_where_it_has_the_bits_of_the_widest_padd
     weights = torch.randn(48 * 5, 21, dtype=dtype, generator=random)
     whole = x @ weights.T
     for columns in (outputs * models for models in range(1, 15)):
-        multiple = problems._columns(dtype, 304, columns, 21, torch.get_num_threads())
+        multiple = evaluation._columns(dtype, 304, columns, 21, torch.get_num_threads())
         width = -(-columns // multiple) * multiple
         padded = torch.nn.functional.pad(weights[:columns], (0, 0, 0, width - columns))
         assert torch.equal((x @ padded.T)[:, :columns], whole[:, :columns])
 
 
 def test_products_whose_bits_depend_on_their_width_are_padded(monkeypatch):
-    problems._columns.cache_clear()
+    evaluation._columns.cache_clear()
     same = torch.equal
     monkeypatch.setattr(torch, "equal", lambda a, b: same(a, b) and a.shape[1] % 16 == 0)
-    assert problems._columns(torch.float32, 32, 30, 7, 1) in (16, 48)
+    assert evaluation._columns(torch.float32, 32, 30, 7, 1) in (16, 48)
     monkeypatch.setattr(torch, "equal", lambda a, b: False)
-    assert problems._columns(torch.float32, 32, 31, 7, 1) == 48
+    assert evaluation._columns(torch.float32, 32, 31, 7, 1) == 48
     monkeypatch.setattr(torch, "equal", lambda a, b: True)
-    assert problems._columns(torch.float32, 32, 32, 7, 1) == 1
-    problems._columns.cache_clear()
+    assert evaluation._columns(torch.float32, 32, 32, 7, 1) == 1
+    evaluation._columns.cache_clear()
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100])
@@ -158,9 +160,10 @@ def test_stacked_networks_are_evaluated_in_as_many_batches_as_are_announced(at_o
     problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=2, samples=30)
     theta = torch.stack([study.model.initial(seed) for seed in range(3)])
     plain = problem.evaluate(theta, 0)
-    problem.stacked = Stacked.of(study.model)
+    monkeypatch.setattr(problems, "_stacked_network", lambda *_: Stacked.of(study.model))
+    problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=2, samples=30)
     asked = []
-    found = problem.judge(problem.pack(theta), 0, lambda: asked.append(None))
+    found = problem.evaluate_packed(problem.pack(theta), 0, lambda: asked.append(None))
     assert len(asked) == problem.batches_of(3, 0) and (len(asked) > 1) == (at_once == 20_000)
     assert torch.equal(found.accuracy, plain.accuracy)
     assert torch.allclose(found.loss, plain.loss, rtol=1e-5)
@@ -247,12 +250,12 @@ BATCHES = 2 * (4 + 1) * 2
 @pytest.fixture
 def _one_at_a_time(monkeypatch):
     """Batches of one model."""
-    monkeypatch.setattr(problems, "_NUMBERS_AT_ONCE", 256 * 784 // 8)
+    monkeypatch.setattr(evaluation, "_MAX_INPUTS_PER_BATCH", 256 * 784)
 
 
 def signal_before(monkeypatch, batch, number=signal.SIGTERM):
     """Have a signal come before the n-th batch that is evaluated; gives how many batches were begun."""
-    plain, calls = Problem._scores, count(1)
+    plain, calls = BatchEvaluator._scores, count(1)
     done = []
 
     def scores(self, some, count, x):
@@ -261,7 +264,7 @@ def signal_before(monkeypatch, batch, number=signal.SIGTERM):
             os.kill(os.getpid(), number)
         return plain(self, some, count, x)
 
-    monkeypatch.setattr(Problem, "_scores", scores)
+    monkeypatch.setattr(BatchEvaluator, "_scores", scores)
     return done
 
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from tests.edge import CommandLine
 
-from dspodfl.study.store.folder import COMPLETE, Folder
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.layout import COMPLETE
 
 OLD = Path(__file__).parents[1] / "data_0_1"
 SWEEP = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--over", "clients.count=5,6", "-o", "sweep")

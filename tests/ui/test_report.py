@@ -20,7 +20,7 @@ from dspodfl.analysis.metrics import METRICS
 from dspodfl.analysis.summary import summarize
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
-from dspodfl.experiments.claims import Verdict
+from dspodfl.experiments.claims import ClaimCheck
 from dspodfl.experiments.result import Outcome
 from dspodfl.study.result import Result
 from dspodfl.ui.html.page import compose, page
@@ -96,15 +96,15 @@ def outcome(name, kind="sweep", **changes):
     found = {
         "title": f"Title of {name}",
         "paper": "Figure 2(a)",
-        "says": "DSpodFL is\nbest.",
-        "verdicts": [
-            Verdict("holds", f"It is best in {name}.", "best"),
-            Verdict("cannot be told", "three points are needed", "gap"),
+        "claim": "DSpodFL is\nbest.",
+        "checks": [
+            ClaimCheck("holds", f"It is best in {name}.", "best"),
+            ClaimCheck("cannot be told", "three points are needed", "gap"),
         ],
         "config": '[data]\nname = "toml"\n',
         "about": ABOUT,
     }
-    made = {"name": name, "kind": kind, "axes": axes, "metrics": rows, "reading": reading}
+    made = {"name": name, "kind": kind, "axes": axes, "metrics": rows, "aggregates": reading}
     return Outcome(**(made | found | changes))
 
 
@@ -120,17 +120,17 @@ def folder(tmp_path_factory):
     """Reproductions of each kind, a sweep, a run, and one that is not finished."""
     base = tmp_path_factory.mktemp("report")
     many = base / "reproduced"
-    not_held = [Verdict("does not hold", "It is not.", "within")]
+    not_held = [ClaimCheck("does not hold", "It is not.", "within")]
     outcome("a-sweep").save(many / "a-sweep")
-    outcome("b-curves", "curves", paper="Figure 10", verdicts=not_held).save(many / "b-curves")
+    outcome("b-curves", "curves", paper="Figure 10", checks=not_held).save(many / "b-curves")
     outcome("c-accuracy", "accuracy_table", paper="Table 2").save(many / "c-accuracy")
-    mixed = [Verdict("holds", "Yes.", "sooner"), Verdict("does not hold", "No.", "ratio")]
-    outcome("d-delay", "delay_table", paper="Table 4", verdicts=mixed).save(many / "d-delay")
+    mixed = [ClaimCheck("holds", "Yes.", "sooner"), ClaimCheck("does not hold", "No.", "ratio")]
+    outcome("d-delay", "delay_table", paper="Table 4", checks=mixed).save(many / "d-delay")
     (many / "e-begun").mkdir()
     (many / "e-begun" / "grid.json").write_text("{}")
-    outcome("own", paper="", says="", verdicts=[]).save(base / "own")
+    outcome("own", paper="", claim="", checks=[]).save(base / "own")
     run(base / "run")
-    outcome("x", title=HOSTILE, paper=HOSTILE, says=HOSTILE, config=f"# {HOSTILE}", about={HOSTILE: HOSTILE}).save(
+    outcome("x", title=HOSTILE, paper=HOSTILE, claim=HOSTILE, config=f"# {HOSTILE}", about={HOSTILE: HOSTILE}).save(
         base / "x"
     )
     return base
@@ -174,7 +174,7 @@ def test_verdicts_are_said_in_words_and_signs(whole):
 
 
 def test_reasons_follow_what_was_found(tmp_path):
-    outcome("told", why="It is\nslow: `a < b`.").save(tmp_path / "told")
+    outcome("told", explanation="It is\nslow: `a < b`.").save(tmp_path / "told")
     text = page([tmp_path])
     assert (
         "<b>Why: </b>It is slow: <code>a &lt; b</code>." in text and "<b>Why" not in text.partition("What was found")[0]
@@ -249,7 +249,7 @@ def test_texts_are_escaped(folder):
 def test_names_are_escaped(tmp_path):
     names = ("<i>&\"'", "dspodfl")
     rows = metrics("a<b", ("<u>", "&amp;"), names)
-    own = outcome("n", metrics=rows, reading=readings.at_delay(rows, ["a<b"], 40.0), axes=["a<b"])
+    own = outcome("n", metrics=rows, aggregates=readings.at_delay(rows, ["a<b"], 40.0), axes=["a<b"])
     own.save(tmp_path / "<em>")
     run(tmp_path / '"><em>', names)
     found = Page(page([tmp_path]))
@@ -278,18 +278,24 @@ def hostile(tmp_path_factory):
     """Folders whose every text and picture would run something, if it could."""
     base = tmp_path_factory.mktemp("hostile")
     plain = outcome("plain").save(tmp_path_factory.mktemp("plain") / "outcome")
-    texts = dict.fromkeys(("title", "paper", "says", "why", "config"), EVIL)
+    texts = dict.fromkeys(("title", "paper", "claim", "explanation", "config"), EVIL)
     texts["config"] = "#" + EVIL.replace("\x00", "").replace("\x1b", "").replace("\u202e", "").replace("\ud800", "")
     for number, (name, drawing) in enumerate(DRAWINGS.items()):
         made = outcome(
-            EVIL, about={EVIL: EVIL, "nested": {EVIL: [EVIL]}}, verdicts=[Verdict("holds", EVIL, "best")], **texts
+            EVIL, about={EVIL: EVIL, "nested": {EVIL: [EVIL]}}, checks=[ClaimCheck("holds", EVIL, "best")], **texts
         )
         at = base / f"{number} {name}'\"><script>alert(1)<"
         shutil.copytree(plain, at)
         (at / "manifest.json").unlink()  # a stranger has none, or one that agrees with the files
         record = json.loads((at / "result.json").read_text())
-        record |= {"name": made.name, "title": made.title, "paper": made.paper, "says": made.says, "why": made.why}
-        record |= {"about": made.about, "config": made.config, "verdicts": [vars(v) for v in made.verdicts]}
+        record |= {
+            "name": made.name,
+            "title": made.title,
+            "paper": made.paper,
+            "says": made.claim,
+            "why": made.explanation,
+        }
+        record |= {"about": made.about, "config": made.config, "verdicts": [check.record() for check in made.checks]}
         (at / "result.json").write_text(json.dumps(record))
         (at / "figure.svg").write_text(drawing, encoding="latin-1")
     run(base / "run", (EVIL.replace("\ud800", ""), "dspodfl"))
@@ -447,17 +453,17 @@ def test_a_damaged_folder_is_skipped_by_name_and_the_others_are_shown(folder, tm
 def test_the_table_on_the_disk_has_every_digit_of_the_numbers(tmp_path):
     """Whoever rounds them gets what the terminal and the page show."""
     made = outcome("own")
-    made.reading.loc[0, "accuracy_mean"] = 1 / 3
-    read = Outcome.load(made.save(tmp_path / "own")).reading
-    assert (tmp_path / "own" / "table.csv").read_bytes() == formatting.to_csv(made.reading)
-    pd.testing.assert_frame_equal(read, made.reading, check_dtype=False, check_exact=True)
+    made.aggregates.loc[0, "accuracy_mean"] = 1 / 3
+    read = Outcome.load(made.save(tmp_path / "own")).aggregates
+    assert (tmp_path / "own" / "table.csv").read_bytes() == formatting.to_csv(made.aggregates)
+    pd.testing.assert_frame_equal(read, made.aggregates, check_dtype=False, check_exact=True)
 
 
 def test_a_sweep_of_regression_is_shown_by_what_was_measured_and_named_in_words(tmp_path):
     rows = metrics("train.batch_size", (1, 2)).assign(accuracy=np.nan, optimality_error=0.5)
     title = "study over train.batch_size"
     reading = readings.at_delay(rows, ["train.batch_size"], 40.0)
-    made = outcome("own", metrics=rows, reading=reading, axes=["train.batch_size"], title=title, paper="", says="")
+    made = outcome("own", metrics=rows, aggregates=reading, axes=["train.batch_size"], title=title, paper="", claim="")
     found = Page(page([made.save(tmp_path / "own")]))
     assert "study over batch size (samples per SGD step)" in found.text and title not in found.text
     assert "‖θ̄ − θ*‖² against batch size (samples per SGD step)." in found.text

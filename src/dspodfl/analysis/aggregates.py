@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from dspodfl.analysis.costs import Cost
-from dspodfl.analysis.statistics import deviation
-from dspodfl.analysis.summary import quantiles, whole_run
+from dspodfl.analysis.statistics import quantiles, spread
+from dspodfl.analysis.summary import whole_run
 
 DELAYS = ("delay_processing", "delay_transmission", "delay_total")
 
@@ -238,10 +238,6 @@ def _interpolated(run: pd.DataFrame, x: str, at: float) -> float:
 
 
 def _spread(name: str, values: np.ndarray) -> dict[str, float | None]:
-    if not len(values):
-        return {f"{name}_mean": None, f"{name}_std": None, f"{name}_median": None}
-    return {
-        f"{name}_mean": float(values.mean()),
-        f"{name}_std": deviation(values),
-        f"{name}_median": float(np.median(values)),
-    }
+    """Return the columns of a measure: mean, deviation and median of finite values."""
+    columns = spread(values) | {"median": float(np.median(values)) if len(values) else None}
+    return {f"{name}_{column}": value for column, value in columns.items()}

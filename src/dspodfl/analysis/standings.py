@@ -16,8 +16,8 @@ import pandas as pd
 from dspodfl.analysis import costs, formatting
 from dspodfl.analysis import statistics as paired
 from dspodfl.analysis.costs import Cost
-from dspodfl.analysis.statistics import Difference
-from dspodfl.analysis.summary import ended_by, quantiles, whole_run
+from dspodfl.analysis.statistics import Difference, quantiles
+from dspodfl.analysis.summary import ended_by, whole_run
 from dspodfl.network import COST_COLUMNS, Kind
 
 DEFAULT_TARGETS = (0.4, 0.6, 0.75)

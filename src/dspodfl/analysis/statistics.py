@@ -1,4 +1,4 @@
-"""Paired differences over seeds, and the interval that decides whether one algorithm is ahead of another.
+"""Spread over seeds, paired differences, and the interval that decides whether one algorithm is ahead of another.
 
 Algorithms of a study share the graph, the rates, the data and the draws of a seed. What differs between them is read
 seed by seed, and the spread that seeds have in common falls out.
@@ -6,11 +6,12 @@ seed by seed, and the spread that seeds have in common falls out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 LEVEL = 0.95
@@ -99,6 +100,42 @@ def deviation(values: np.ndarray) -> float | None:
     with np.errstate(over="ignore", invalid="ignore"):
         found = float(values.std(ddof=1))
     return found if np.isfinite(found) else None
+
+
+def spread(values: ArrayLike) -> dict[str, float | None]:
+    """Return the mean and the standard deviation over seeds; NaN are left out.
+
+    Returns:
+        ``mean`` and ``std``: None where there is no value, where one is infinite, or where the mean overflows.
+
+    >>> spread([1.0, 3.0, float("nan")])
+    {'mean': 2.0, 'std': 1.4142135623730951}
+    """
+    given = np.asarray(values, dtype=np.float64)
+    known = given[~np.isnan(given)]
+    if not len(known) or not np.isfinite(known).all():
+        return {"mean": None, "std": None}
+    with np.errstate(over="ignore"):
+        mean = float(known.mean())
+    return {"mean": mean if np.isfinite(mean) else None, "std": deviation(known)}
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float | None]:
+    """Return the quartiles and the mean of values where missing ones are infinite; None where the result is infinite.
+
+    >>> quantiles([1.0, 2.0, float("nan")])
+    {'median': 2.0, 'quartile1': 1.5, 'quartile3': None, 'mean': None}
+    """
+    ordered = sorted(float("inf") if v is None or np.isnan(v) else float(v) for v in values)
+    out: dict[str, float | None] = {}
+    for name, q in (("median", 0.5), ("quartile1", 0.25), ("quartile3", 0.75)):
+        at = q * (len(ordered) - 1)
+        low, high = ordered[int(np.floor(at))], ordered[int(np.ceil(at))]
+        value = low if low == high else low + (high - low) * (at % 1)
+        out[name] = value if np.isfinite(value) else None
+    finite = [v for v in ordered if np.isfinite(v)]
+    out["mean"] = float(np.mean(finite)) if len(finite) == len(ordered) and ordered else None
+    return out
 
 
 @dataclass(frozen=True)

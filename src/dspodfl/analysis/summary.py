@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis.statistics import deviation
+from dspodfl.analysis.statistics import quantiles, spread
 from dspodfl.network import Budget
 
 DELAYS = ("delay_processing", "delay_transmission", "delay_total", "delay_total_normalized")
@@ -45,9 +45,12 @@ def summarize(
             "seeds": len(runs),
             "iterations": int(last["iteration"].max()),
             "diverged": int(last["diverged"].astype(bool).sum()),
-            **{f"final_{name}": _spread(last[name]) for name in ("accuracy", "accuracy_min", "accuracy_average_model")},
-            "final_loss": _spread(last["loss"]),
-            "final_optimality_error": _spread(last["optimality_error"]),
+            **{
+                f"final_{name}": spread(last[name].dropna())
+                for name in ("accuracy", "accuracy_min", "accuracy_average_model")
+            },
+            "final_loss": spread(last["loss"].dropna()),
+            "final_optimality_error": spread(last["optimality_error"].dropna()),
             "final_delay": {name: quantiles(last[name].tolist()) for name in DELAYS},
             "targets": [_target(runs, target) for target in targets],
             "at_delay": [_at_delay(runs, value) for value in at_delay],
@@ -101,30 +104,6 @@ def _finite(value: Any) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
 
 
-def _spread(values: pd.Series[Any]) -> dict[str, float | None]:
-    """Mean and deviation over the runs that did not diverge; null where there is none, or a value has overflown."""
-    known = values.dropna().to_numpy(dtype=np.float64)
-    if not len(known) or not np.isfinite(known).all():
-        return {"mean": None, "std": None}
-    with np.errstate(over="ignore"):
-        mean = float(known.mean())
-    return {"mean": mean if np.isfinite(mean) else None, "std": deviation(known)}
-
-
-def quantiles(values: Sequence[float]) -> dict[str, float | None]:
-    """Quartiles where missing values are infinite; null where infinite."""
-    ordered = sorted(float("inf") if v is None or np.isnan(v) else float(v) for v in values)
-    out: dict[str, float | None] = {}
-    for name, q in (("median", 0.5), ("quartile1", 0.25), ("quartile3", 0.75)):
-        at = q * (len(ordered) - 1)
-        low, high = ordered[int(np.floor(at))], ordered[int(np.ceil(at))]
-        value = low if low == high else low + (high - low) * (at % 1)
-        out[name] = value if np.isfinite(value) else None
-    finite = [v for v in ordered if np.isfinite(v)]
-    out["mean"] = float(np.mean(finite)) if len(finite) == len(ordered) and ordered else None
-    return out
-
-
 def _target(runs: Sequence[pd.DataFrame], target: float) -> dict[str, Any]:
     firsts = []
     for run in runs:
@@ -146,6 +125,6 @@ def _at_delay(runs: Sequence[pd.DataFrame], value: float) -> dict[str, Any]:
     return {
         "delay": value,
         "reached": len(rows),
-        "accuracy": _spread(accuracy),
+        "accuracy": spread(accuracy),
         "iteration": quantiles(iterations),
     }

@@ -8,10 +8,10 @@ from .grid import Axis as Axis
 from .grid import Cell as Cell
 from .grid import Point as Point
 from .grid import Value as Value
-from .grid import assign as assign
 from .grid import cells as cells
 from .json_schema import TITLE as TITLE
 from .json_schema import json_schema as json_schema
+from .keys import assign as assign
 from .messages import catalogue as catalogue
 from .schema import FREE as FREE
 from .schema import Config as Config

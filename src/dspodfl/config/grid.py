@@ -20,7 +20,8 @@ from functools import cached_property
 from typing import Any
 
 from dspodfl.config import FREE, Config
-from dspodfl.errors import ConfigError, parse_toml
+from dspodfl.config.keys import assign, parse_value, split_key
+from dspodfl.errors import ConfigError
 
 NUMBERS = 1
 """The version of what is computed. It moves whenever the same configuration gives other numbers, or a default changes:
@@ -74,9 +75,7 @@ class Axis:
         ['ring', 'complete']
         """
         key, equals, values = text.partition("=")
-        if not equals or not key.strip() or not values.strip():
-            raise ConfigError([f"--over {text!r}: must be table.key=value,value,…"])
-        if not all(part.strip() for part in key.split(".")):
+        if not equals or split_key(key) is None or not values.strip():
             raise ConfigError([f"--over {text!r}: must be table.key=value,value,…"])
         axis = Axis.of(key.strip(), [_value(part.strip(), text) for part in _split(values)])
         names = [str(point.value) for point in axis.points]
@@ -162,17 +161,6 @@ def cells(base: Mapping[str, Any], axes: Sequence[Axis], reserved: Collection[st
     return out
 
 
-def assign(raw: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``table.key`` in nested tables, which are made where there are none."""
-    *tables, last = key.split(".")
-    table = raw
-    for part in tables:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise ConfigError([f"{key}: {part} is a value, not a table"])
-    table[last] = value
-
-
 _TAGS = ("kind", "law", "name", "factory")
 
 
@@ -217,12 +205,9 @@ def _split(text: str) -> list[str]:
 
 def _value(text: str, where: str) -> Any:
     try:
-        found = parse_toml(f"value = {text}")
+        value = parse_value(text)
     except ValueError:
-        found = {"value": text} if text and not set(text) & set(" \t\n\"'[]{}=#") else {}
-    if list(found) != ["value"]:
-        raise ConfigError([f"--over {where!r}: {text!r} must be a TOML value or a bare word"])
-    value = found["value"]
+        raise ConfigError([f"--over {where!r}: {text!r} must be a TOML value or a bare word"]) from None
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError([f"--over {where!r}: {text!r} must be finite"])
     return value

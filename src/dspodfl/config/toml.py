@@ -10,11 +10,11 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from dspodfl.config.keys import assign, parse_value, split_key
 from dspodfl.config.schema import Config
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError, DataError, InputError, bounded
 
-_BARE_WORD = re.compile(r"[^\s\"'\[\]{}=,#]+")
 _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
 
 
@@ -65,25 +65,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _apply(raw: dict[str, Any], change: str) -> None:
     name, equals, text = change.partition("=")
-    keys = [key.strip() for key in name.split(".")]
-    if not equals or not all(keys):
+    if not equals or split_key(name) is None:
         raise ConfigError([f"--set {change!r}: must be table.key=value"])
-    table = raw
-    for depth, key in enumerate(keys[:-1], 1):
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise ConfigError([f"--set {change!r}: {'.'.join(keys[:depth])} is a value, not a table"])
-    table[keys[-1]] = _value(text.strip(), change)
-
-
-def _value(text: str, change: str) -> Any:
+    text = text.strip()
     try:
-        found = bounded.parse_toml(f"value = {text}")
+        value = parse_value(text)
     except ValueError:
-        found = {"value": text} if _BARE_WORD.fullmatch(text) else {}
-    if list(found) != ["value"]:  # a line break in the text would begin another key
-        raise ConfigError([f'--set {change!r}: {text!r} must be a TOML value (a number, a word, "…", […], {{ … }})'])
-    return found["value"]
+        allowed = 'a TOML value (a number, a word, "…", […], { … })'
+        raise ConfigError([f"--set {change!r}: {text!r} must be {allowed}"]) from None
+    assign(raw, name, value, f"--set {change!r}")
 
 
 def _anchor(raw: dict[str, Any], base: Path) -> None:

@@ -3,6 +3,7 @@ from . import memory as memory
 from . import user_code as user_code
 from .base import ConfigError as ConfigError
 from .base import DataError as DataError
+from .base import DspodflError as DspodflError
 from .base import InputError as InputError
 from .base import LostRankError as LostRankError
 from .base import OutOfMemoryError as OutOfMemoryError
@@ -22,6 +23,7 @@ __all__ = [
     "SIGNALS",
     "ConfigError",
     "DataError",
+    "DspodflError",
     "Handler",
     "InputError",
     "Interrupt",

@@ -1,10 +1,11 @@
-"""Errors that a person can act on; the command line prints them plainly and exits with 2."""
+"""Errors that a person can act on; the command line prints them plainly and exits with their code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 _LONGEST = 400
 """Characters of a value that a message repeats."""
@@ -35,7 +36,17 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-class InputError(ValueError):
+class DspodflError(Exception):
+    """The base of all errors of the package; ``exit_code`` is what the command line exits with.
+
+    >>> issubclass(InputError, DspodflError), InputError.exit_code, LostRankError.exit_code
+    (True, 2, 1)
+    """
+
+    exit_code: ClassVar[int] = 2
+
+
+class InputError(DspodflError, ValueError):
     """What the user gave cannot be used: names the field, the value and what is allowed.
 
     >>> raise InputError("graph.radius", -1, "a number above 0")
@@ -48,7 +59,7 @@ class InputError(ValueError):
         super().__init__(plain(f"{field} = {shown(value)}: must be {allowed}"))
 
 
-class DataError(RuntimeError):
+class DataError(DspodflError, RuntimeError):
     """A data file is missing, damaged or of the wrong form; the message says which and what to do."""
 
     def __init__(self, message: str = "") -> None:
@@ -61,7 +72,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-class ConfigError(ValueError):
+class ConfigError(DspodflError, ValueError):
     """A configuration that cannot be used; ``problems`` has a line for each thing wrong with it."""
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -69,9 +80,11 @@ class ConfigError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-class OutOfMemoryError(RuntimeError):
+class OutOfMemoryError(DspodflError, RuntimeError):
     """A run does not fit into the memory of its device; the message says how much it needs and what there is."""
 
 
-class LostRankError(RuntimeError):
+class LostRankError(DspodflError, RuntimeError):
     """One of the processes that run a study together is gone or does not answer."""
+
+    exit_code = 1

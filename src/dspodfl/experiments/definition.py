@@ -86,11 +86,10 @@ class Quick(_Table):
 
 
 class Check(_Table):
-    """What is computed to judge a claim, by `dspodfl.experiments.claims`."""
+    """What is computed to check a claim, by `dspodfl.experiments.claims`."""
 
-    kind: Literal[
-        "best", "ahead", "rises", "falls", "gap", "lead", "flat", "steadier", "tuned", "within", "sooner", "ratio"
-    ]
+    kind: str
+    """One of `dspodfl.experiments.claims.kinds`."""
     algorithm: str | None = None
     among: list[str] = []
     than: list[str] = []
@@ -98,7 +97,7 @@ class Check(_Table):
     axis: Literal["raw", "normalized"] = "raw"
     within: float = 0.05
     at: list[float] = []
-    beside: str = ""
+    baseline: str = ""
     """The experiment that this one is compared with."""
 
 
@@ -123,8 +122,8 @@ class Experiment(_Table):
     kind: Literal["curves", "sweep", "accuracy_table", "delay_table"]
     dataset: str
     seeds: int = Field(ge=1)
-    says: str
-    why: str = ""
+    claim: str
+    explanation: str = ""
     """Why the full run, at the seeds given here, does not bear out all that is claimed."""
     base: dict[str, Any]
     over: list[Over] = []
@@ -223,9 +222,21 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Experiment:
-    """An experiment by its name."""
+    """Return an experiment by its name.
+
+    Raises:
+        InputError: There is no such experiment.
+        ConfigError: Its file is not valid.
+    """
+    from dspodfl.experiments.claims import check_kinds
+
     path = folder() / f"{name}.toml"
     if not path.is_file():
         known = names()
         raise InputError("name", name, f"'all' or one of {', '.join(known)}{nearest(name, known)}")
-    return read(path)
+    found = read(path)
+    try:
+        check_kinds(found.check)  # not where all are read to be listed: the kinds need pandas
+    except InputError as error:
+        raise ConfigError([f"{path}: {error}"]) from None
+    return found

@@ -1,4 +1,4 @@
-"""What claims are judged by: the values of every algorithm at a point or a delay, seed by seed."""
+"""What claims are checked by: the values of every algorithm at a point or a delay, seed by seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Evidence:
     """What a check uses: all rows, and the aggregates read from them."""
 
     metrics: pd.DataFrame
-    reading: pd.DataFrame
+    aggregates: pd.DataFrame
     axes: Sequence[str]
     experiment: Experiment
     others: Mapping[str, Evidence] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def _by_algorithm(rows: pd.DataFrame) -> Frame:
 
 def read_at(evidence: Evidence) -> Cost | dict[readings.Point, Cost | None] | None:
     """Where the reading was made: at a delay, at the budget of each point, or at the end of the runs."""
-    reading = evidence.reading
+    reading = evidence.aggregates
     if "delay" in reading:
         return Cost("delay", float(reading["delay"].iloc[0]))
     if "budget" in reading:

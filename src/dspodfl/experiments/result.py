@@ -1,4 +1,4 @@
-"""What a grid of studies came to: rows, a reading, a figure, verdicts; written to a folder and read back."""
+"""What a grid of studies came to: rows, aggregates, a figure, claim checks; written to a folder and read back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,8 +18,7 @@ from dspodfl.analysis import aggregates as readings
 from dspodfl.analysis import formatting, from_config
 from dspodfl.config import Cell, dumps
 from dspodfl.errors import DataError, bounded
-from dspodfl.experiments import claims as verdict
-from dspodfl.experiments.claims import Verdict
+from dspodfl.experiments.claims import ClaimCheck, Status, check_claims, overall, with_printed
 from dspodfl.experiments.definition import Experiment, named
 from dspodfl.experiments.evidence import Evidence
 from dspodfl.study import parquet, read_parquet
@@ -46,15 +45,15 @@ class Outcome:
     kind: str
     axes: list[str]
     metrics: pd.DataFrame
-    reading: pd.DataFrame
+    aggregates: pd.DataFrame
     about: dict[str, Any]
     paper: str = ""
-    says: str = ""
-    verdicts: list[Verdict] = field(default_factory=list)
+    claim: str = ""
+    checks: list[ClaimCheck] = field(default_factory=list)
     config: str = ""
     """The configuration of the first cell, as TOML."""
-    why: str = ""
-    """Why not all that is claimed was found, where somebody has looked into it."""
+    explanation: str = ""
+    """Why not all that is claimed was found, where it was investigated."""
 
     @staticmethod
     def of(
@@ -64,10 +63,10 @@ class Outcome:
         about: Mapping[str, Any],
         folder: Path | None = None,
     ) -> Outcome:
-        """Read and judged as an experiment says; what it is compared with is looked for beside its folder."""
-        reading = read(experiment, metrics, cells)
+        """Aggregate rows and check claims as an experiment says; its baselines are looked for next to its folder."""
+        aggregates = read(experiment, metrics, cells)
         others = _others(experiment, folder, about)
-        evidence = Evidence(metrics, reading, experiment.axes, experiment, others)
+        evidence = Evidence(metrics, aggregates, experiment.axes, experiment, others)
         full = not about.get("quick") and about.get("seeds") == experiment.seeds
         return Outcome(
             experiment.name,
@@ -75,19 +74,19 @@ class Outcome:
             experiment.kind,
             experiment.axes,
             metrics,
-            reading,
+            aggregates,
             dict(about),
             experiment.paper,
-            experiment.says.strip(),
-            verdict.judge(evidence) if len(metrics) else [],
+            experiment.claim.strip(),
+            check_claims(evidence) if len(metrics) else [],
             dumps(cells[0].config.model_dump()),
-            experiment.why.strip() if full else "",
+            experiment.explanation.strip() if full else "",
         )
 
     @property
-    def word(self) -> str:
-        """The verdict in a word."""
-        return verdict.overall(self.verdicts)
+    def status(self) -> Status:
+        """One status for all claim checks."""
+        return overall(self.checks)
 
     @property
     def heading(self) -> str:
@@ -109,11 +108,11 @@ class Outcome:
         if self.kind == "curves":
             return plots.accuracy_vs_delay(self.metrics, self.title, budget)
         if self.kind == "delay_table":
-            parts = median_run.parts(self.metrics, self.axes, self.reading)
-            return plots.delays(self.reading, self.axes, self.title, parts)
+            parts = median_run.parts(self.metrics, self.axes, self.aggregates)
+            return plots.delays(self.aggregates, self.axes, self.title, parts)
         if self.kind == "accuracy_table":
-            return plots.accuracies(self.reading, self.axes, self.title)
-        return plots.sweep(self.reading, self.axes, self.heading, budget)
+            return plots.accuracies(self.aggregates, self.axes, self.title)
+        return plots.sweep(self.aggregates, self.axes, self.heading, budget)
 
     def save(self, folder: Path) -> Path:
         """Write everything; every file to a temporary one first, then renamed."""
@@ -128,16 +127,16 @@ class Outcome:
             "format": FORMAT,
             "axes": self.axes,
             "paper": self.paper,
-            "says": self.says,
-            "why": self.why,
-            "verdict": self.word if self.verdicts else None,
-            "verdicts": [asdict(v) for v in self.verdicts],
+            "says": self.claim,
+            "why": self.explanation,
+            "verdict": self.status if self.checks else None,
+            "verdicts": [check.record() for check in self.checks],
             "about": self.about,
             "config": self.config,
         }
         with Folder(folder, "experiment").change(state=COMPLETE) as change:
             change.write("metrics.parquet", parquet(self.metrics))
-            change.write("table.csv", formatting.to_csv(self.reading))
+            change.write("table.csv", formatting.to_csv(self.aggregates))
             change.write("figure.png", picture(figure, "png"))
             change.write("figure.svg", picture(figure, "svg"))
             text = json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n"
@@ -151,7 +150,7 @@ class Outcome:
             raise DataError(f"{folder}: not the folder of a sweep or a reproduction (it has no {RESULT})")
         files = Folder(folder, "experiment")
         metrics = _loaded(files, "metrics.parquet", read_parquet)
-        reading = _loaded(files, "table.csv", _csv)
+        aggregates = _loaded(files, "table.csv", _csv)
 
         def whole(content: bytes) -> Outcome:
             record = bounded.parse_json(content)
@@ -160,8 +159,9 @@ class Outcome:
                 raise ValueError(f"it is of kind {kind!r}, format {later!r}, not of a sweep or a reproduction")
             check_outcome(record, RESULT)
             record.pop("verdict")
-            verdicts = [Verdict(**v) for v in record.pop("verdicts")]
-            return Outcome(metrics=metrics, reading=reading, verdicts=verdicts, **record)
+            checks = [ClaimCheck.from_record(check) for check in record.pop("verdicts")]
+            texts = {"claim": record.pop("says", ""), "explanation": record.pop("why", "")}
+            return Outcome(metrics=metrics, aggregates=aggregates, checks=checks, **texts, **record)
 
         return _loaded(files, RESULT, whole)
 
@@ -204,11 +204,11 @@ def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any
     found: dict[str, Evidence] = {}
     if folder is None:
         return found
-    for name in {check.beside for check in experiment.check if check.beside}:
+    for name in {check.baseline for check in experiment.check if check.baseline}:
         with suppress(DataError):
             other = Outcome.load(folder.parent / name)
             if all(other.about.get(key) == about.get(key) for key in ("quick", "seeds")):
-                found[name] = Evidence(other.metrics, other.reading, other.axes, named(name))
+                found[name] = Evidence(other.metrics, other.aggregates, other.axes, named(name))
     return found
 
 
@@ -236,7 +236,7 @@ def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = 
         table = readings.at_delay(metrics, axes, how.at_delay)
     else:
         table = _at_budget(experiment, metrics, cells)
-    return verdict.beside(table, experiment)
+    return with_printed(table, experiment)
 
 
 def _at_budget(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:

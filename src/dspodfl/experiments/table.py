@@ -32,7 +32,7 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
         config = tomllib.loads(outcome.config) if outcome.config else {}
         found = comparison.compare(outcome.metrics, config, at=at)
         return comparison.table(found, outcome.heading, config)
-    reading = outcome.reading if at is None else at_cost(outcome.metrics, outcome.axes, at)
+    reading = outcome.aggregates if at is None else at_cost(outcome.metrics, outcome.axes, at)
     rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in reading and outcome.kind.endswith("table"))]
     algorithms = [str(name) for name in dict.fromkeys(reading["algorithm"])]
     columns = [Column(axis_head(name), left=True) for name in rows] or [Column("", left=True)]

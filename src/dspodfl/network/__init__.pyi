@@ -19,6 +19,7 @@ from .graph import as_graph as as_graph
 from .graph import generate as generate
 from .graph_io import read_graph as read_graph
 from .rates import Rates as Rates
+from .rates_io import read_rates as read_rates
 from .topology import Flicker as Flicker
 from .topology import Wiring as Wiring
 from .weights import WEIGHTS as WEIGHTS
@@ -46,6 +47,7 @@ __all__ = [
     "generate",
     "rates",
     "read_graph",
+    "read_rates",
     "topology",
     "weights",
 ]

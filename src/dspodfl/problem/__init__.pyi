@@ -1,14 +1,14 @@
 from . import data as data
 from . import models as models
 from . import optimum as optimum
+from .evaluation import Check as Check
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluated_clients as evaluated_clients
+from .evaluation import ordered_sum as ordered_sum
 from .optimum import Shard as Shard
 from .optimum import logistic_gradient as logistic_gradient
 from .optimum import logistic_minimum as logistic_minimum
-from .problem import Check as Check
-from .problem import Evaluation as Evaluation
 from .problem import Problem as Problem
-from .problem import evaluated_clients as evaluated_clients
-from .problem import ordered_sum as ordered_sum
 
 __all__ = [
     "Check",

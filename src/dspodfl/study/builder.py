@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import networkx as nx
 import numpy as np
-import pandas as pd
 
 from dspodfl.algorithms import RULES
 from dspodfl.algorithms import learning_rate as lr
@@ -23,8 +20,8 @@ from dspodfl.config import graph as graph_tables
 from dspodfl.config import model as model_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.engine import Run, horizon
-from dspodfl.errors import DataError, InputError, bounded, user_code
-from dspodfl.network import Events, Graph, Part, generate, rates, read_graph, topology
+from dspodfl.errors import DataError, InputError, user_code
+from dspodfl.network import Events, Graph, Part, generate, rates, read_graph, read_rates, topology
 from dspodfl.problem import data as datasets
 from dspodfl.problem import models, optimum
 from dspodfl.problem.data import Dataset, Federation, with_channel_axis
@@ -388,54 +385,7 @@ def _law(table: Any, graph: Graph, field: str) -> rates.Law | rates.Given:
             return rates.Given(table.value, f"{field}.value")
         case rate_tables.ListLaw():
             return rates.Given(table.values, f"{field}.values")
-    return rates.Given(_rates_from_csv(table.file, graph, field), f"{field}.file")
-
-
-def _rates_from_csv(path: str, graph: Graph, field: str) -> list[float]:
-    """Rates by client or link name (its label, or its number)."""
-    links = field.endswith("link")
-    columns = ["source", "target", "rate"] if links else ["client", "rate"]
-    try:
-        text = bounded.read_text(path)
-        _check_columns(text, columns, field)
-        table = pd.read_csv(io.StringIO(text), dtype=str, skipinitialspace=True, comment="#")
-    except InputError:
-        raise
-    except (DataError, OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
-        raise InputError(f"{field}.file", path, f"a readable CSV file ({str(error).strip()})") from None
-    if list(table.columns) != columns:
-        raise InputError(
-            f"{field}.file", f"columns {','.join(table.columns)}", f"a file with columns {','.join(columns)}"
-        )
-    known: dict[tuple[str, ...], float] = {}
-    for row in table.itertuples(index=False):
-        names, value = tuple(sorted(str(name) for name in row[:-1])), row[-1]
-        if names in known:
-            raise InputError(f"{field}.file", path, f"a file that names {'–'.join(names)} once")
-        try:
-            known[names] = float(value)
-        except (TypeError, ValueError):
-            known[names] = math.nan
-        if not 0 < known[names] <= 1:
-            raise InputError(f"{field}.file", value, f"a number in (0, 1] (of {'–'.join(names)} in {path})")
-    entities: list[Sequence[int]] = graph.edges.tolist() if links else [[i] for i in range(graph.n)]
-    wanted = [tuple(sorted(graph.label(i) for i in entity)) for entity in entities]
-    missing = [names for names in wanted if names not in known]
-    extra = set(known) - set(wanted)
-    if missing or extra:
-        which = f"{'–'.join(missing[0])} is missing" if missing else f"{'–'.join(min(extra))} is not in the graph"
-        raise InputError(
-            f"{field}.file", path, f"a file with one row for each {'link' if links else 'client'}: {which}"
-        )
-    return [known[names] for names in wanted]
-
-
-def _check_columns(text: str, columns: list[str], field: str) -> None:
-    """Refuse a file of many columns before a table is made of them."""
-    head = next((line for line in text.splitlines() if line.partition("#")[0].strip()), "")
-    if head.count(",") > 10 * len(columns):
-        found = f"{head.count(',') + 1:,} columns"
-        raise InputError(f"{field}.file", found, f"a file with columns {','.join(columns)}")
+    return rates.Given(read_rates(table.file, graph, field), f"{field}.file")
 
 
 def _learning_rate(table: Any) -> lr.LearningRate:

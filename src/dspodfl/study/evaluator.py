@@ -133,7 +133,7 @@ class Judge:
         found = {}
         for (dataset, _), members in alike.items():
             model = snapshot.packed[rows[members[0]]][:1]
-            one = problem.judge(model, dataset, check)
+            one = problem.evaluate_packed(model, dataset, check)
             for r in members:
                 found[r] = self._read(r, 0.0, one, one, model[0].double())
         return found
@@ -158,11 +158,11 @@ class Judge:
             for some, picked in zip(models, map(self._picked.__getitem__, runs), strict=True)
         ]
         if len(runs) == 1 and len(wanted[0]) > part:  # not copied
-            parts = [problem.judge(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
-            of_average = problem.judge(averages.to(problem.dtype), self._dataset(runs[0]), check)
+            parts = [problem.evaluate_packed(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
+            of_average = problem.evaluate_packed(averages.to(problem.dtype), self._dataset(runs[0]), check)
             return {runs[0]: self._read(runs[0], consensus[0], _joined(parts), of_average, averages[0])}
         everything = torch.cat([*wanted, averages.to(problem.dtype)])
-        found = problem.judge(everything, self._dataset(runs[0]), check)
+        found = problem.evaluate_packed(everything, self._dataset(runs[0]), check)
         found = Evaluation(None if found.accuracy is None else found.accuracy.cpu(), found.loss.cpu())
         out, start, last = {}, 0, len(everything) - len(runs)
         for n, r in enumerate(runs):
@@ -205,8 +205,8 @@ class Judge:
         owned, places = self._held(run, split, team.rank)
         until = check.done + self._rounds_of(run, split)
         wanted = own if len(places) == len(owned) else own[_there(places, own)]
-        looks = [problem.judge(some, dataset, check) for some in wanted.split(part) if len(some)]
-        of_average = problem.judge(average[None].to(problem.dtype), dataset, check)
+        looks = [problem.evaluate_packed(some, dataset, check) for some in wanted.split(part) if len(some)]
+        of_average = problem.evaluate_packed(average[None].to(problem.dtype), dataset, check)
         while check.done < until:  # other ranks have more clients
             check()
         picked = self._picked[run]

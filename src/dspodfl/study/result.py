@@ -24,19 +24,12 @@ from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, from_config, summari
 from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.network import Events
 from dspodfl.study.store import metrics_log as journal
+from dspodfl.study.store.change import Change, Loose
+from dspodfl.study.store.claiming import claim
 from dspodfl.study.store.files import safetensors_about
-from dspodfl.study.store.folder import (
-    COMPLETE,
-    INTERRUPTED,
-    MANIFEST,
-    UNFINISHED,
-    Change,
-    DamagedError,
-    Folder,
-    Loose,
-    Manifest,
-    claim,
-)
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, MANIFEST, UNFINISHED
+from dspodfl.study.store.manifest import DamagedError, Manifest
 from dspodfl.study.store.metrics_log import JOURNAL
 from dspodfl.study.store.rows import Rows
 from dspodfl.study.store.schemas import check_summary

@@ -17,8 +17,10 @@ from dspodfl import Config, DataError, InputError, Result, run
 from dspodfl.experiments.result import Outcome
 from dspodfl.study.store import files
 from dspodfl.study.store.checkpoint import FOLDER, Store
-from dspodfl.study.store.folder import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, MANIFEST
 from dspodfl.study.store.lock import LOCK, Lock
+from dspodfl.study.store.manifest import Manifest
 from dspodfl.study.store.metrics_log import JOURNAL
 from dspodfl.ui.cli.verify import verify
 

@@ -32,7 +32,9 @@ from dspodfl.engine import Alone, Piece, Team
 from dspodfl.errors import DataError, bounded
 from dspodfl.study.result import parquet, read_parquet
 from dspodfl.study.store.files import ASIDE, Entry, entry_of, sync, write
-from dspodfl.study.store.folder import CHECKPOINTS, DamagedError, Folder, remove_checkpoint_files
+from dspodfl.study.store.folder import Folder, remove_checkpoint_files
+from dspodfl.study.store.layout import CHECKPOINTS
+from dspodfl.study.store.manifest import DamagedError
 from dspodfl.study.waves import Plan
 
 FOLDER, MANIFEST, METRICS = CHECKPOINTS, "manifest.json", "metrics.parquet"

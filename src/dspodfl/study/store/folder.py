@@ -17,123 +17,33 @@ Folders of version 0.1 have no manifest. They are read without being verified; t
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
-import re
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dspodfl.errors import DataError, InputError, bounded
+from dspodfl.errors import DataError, bounded
 from dspodfl.study.store import lock
 from dspodfl.study.store import metrics_log as journal
-from dspodfl.study.store.files import ASIDE, Entry, entry, entry_of, is_temporary, recognised, sync, temporary, write
+from dspodfl.study.store.change import Change
+from dspodfl.study.store.files import ASIDE, Entry, entry, entry_of, is_temporary, recognised, sync, write
+from dspodfl.study.store.layout import (
+    CHECKPOINT_FILES,
+    CHECKPOINTS,
+    CLAIMED,
+    COMPLETE,
+    MANIFEST,
+    PICTURES,
+    SIGNS_OF_0_1,
+    UNFINISHED,
+)
+from dspodfl.study.store.manifest import DamagedError, ForeignFileError, Manifest
 from dspodfl.study.store.metrics_log import JOURNAL
 
-MANIFEST = "manifest.json"
-FORMAT = 1
-"""What manifests are written in; a later one is refused."""
-KINDS = ("run", "experiment", "cells", "theory")
-NEW = "a folder that does not exist yet (or use --overwrite, from Python overwrite=True)"
-"""What is allowed where a folder is there already."""
-CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupted", "complete"
-"""States: nothing was measured; something is being measured; a result of what was measured so far; the whole result."""
-PICTURES = re.compile(r"[\w-]+\.(png|svg)")
-"""Drawn again at any time: ours where they look so, whether or not the manifest names them."""
-CHECKPOINTS = "checkpoints"
-_IN_A_CHECKPOINT = re.compile(
-    r"manifest\.json|metrics(-\d+)?\.parquet|accuracies\.safetensors|(state|wave)-[\d-]+\.safetensors"
-)
 _LOCK_SECONDS = 30.0
-
-
-class DamagedError(DataError):
-    """A file is not what was written."""
-
-
-class ForeignFileError(InputError):
-    """A file that is not ours is in the way."""
-
-    def __init__(self, path: Path, field_: str = "out") -> None:
-        super().__init__(
-            field_,
-            str(path.parent),
-            f"a folder without a foreign {path.name}: it is not what dspodfl wrote there; move it away",
-        )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a folder holds."""
-
-    kind: str
-    state: str = COMPLETE
-    id: str = ""
-    """Of a run: its journal has the same one."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What a run was started with: ``config`` (TOML), ``options``."""
-    files: Mapping[str, Entry] = field(default_factory=dict)
-    writing: Mapping[str, Entry] = field(default_factory=dict)
-    """What files are, or are about to be."""
-    replaced: Mapping[str, Entry] = field(default_factory=dict)
-    """What is about to be deleted: files that a former run has left, and its checkpoints."""
-    checkpoints: tuple[str, ...] = ()
-    """The checkpoints that were written, by name."""
-
-    @staticmethod
-    def parse(content: bytes, path: Path) -> Manifest:
-        """Read a manifest, once its own checksum is found to be right.
-
-        Raises:
-            DamagedError: it is not what was written.
-            DataError: it is of a later format.
-        """
-        try:
-            found = bounded.parse_json(content)
-            kind, later = found["kind"], int(found["format"]) > FORMAT
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
-        if kind not in KINDS:
-            raise DamagedError(_unsound(path, f"is of kind {kind!r}, which is none of ours"))
-        if later:
-            raise DataError(f"{path}: written by a later version of dspodfl (format {found['format']}, here {FORMAT})")
-        try:
-            sound = content == _serialized({key: value for key, value in found.items() if key != "sha256"})
-            fields = {key: value for key, value in found.items() if key not in ("sha256", "format")}
-            manifest = Manifest(**fields | {"checkpoints": tuple(fields.get("checkpoints", ()))})
-        except (ValueError, TypeError) as error:
-            raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
-        if not sound:
-            raise DamagedError(_unsound(path, "is not what was written (its SHA-256 differs)"))
-        return manifest
-
-    def serialized(self) -> bytes:
-        """As the bytes of manifest.json."""
-        return _serialized({"format": FORMAT, **asdict(self)})
-
-    def entries(self, name: str) -> list[Entry]:
-        """What a file may be: the old or the new one, where it is being replaced."""
-        return [table[name] for table in (self.files, self.writing) if name in table]
-
-    @property
-    def names(self) -> list[str]:
-        """The files that the folder should hold; what is about to be deleted is left out."""
-        return list(dict.fromkeys([*self.files, *self.writing]))
-
-
-def _serialized(content: Mapping[str, Any]) -> bytes:
-    plain = json.loads(json.dumps(content))
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-    return (json.dumps(plain | {"sha256": digest}, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _unsound(path: Path, what: str) -> str:
-    return f"{path.parent}: {path.name} {what}; without it the other files can be read, but not verified"
 
 
 def _told(path: Path, error: DataError) -> str:
@@ -262,12 +172,7 @@ class Folder:
 
     def _recognised(self) -> list[str]:
         """The files of a folder of version 0.1, if it is one as a whole."""
-        sign = {
-            "run": [["config.toml"], ["summary.json", "metrics.parquet", JOURNAL]],
-            "experiment": [["grid.json"]],
-            "theory": [["result.json"]],
-            "cells": [],
-        }[self.kind]
+        sign = SIGNS_OF_0_1[self.kind]
         if not all(any(looks_ours(self.path / name, name) for name in some) for some in sign):
             return []
         paths = self._inside() + self._inside("models")
@@ -477,77 +382,6 @@ class Folder:
         )
 
 
-class Loose:
-    """Writes files of a folder whose lock another process has: its manifest stays as it is."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all, unless something that is not ours has this name."""
-        self._folder.guard([name])
-        write(self._folder.path / name, content)
-
-
-class Change:
-    """Files that are written together."""
-
-    def __init__(self, folder: Folder, before: Manifest, target: Manifest, only: bool) -> None:
-        self._folder, self._before, self._target, self._only = folder, before, target, only
-        self._temporaries: dict[str, Path] = {}
-        self._entries: dict[str, Entry] = {}
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write what a file is to hold to a temporary one.
-
-        Raises:
-            ForeignFileError: something that is not ours has this name.
-        """
-        self._folder.guard([name])
-        path = self._folder.path / name
-        path.parent.mkdir(exist_ok=True)
-        self._temporaries[name], self._entries[name] = temporary(path, content), entry(content)
-
-    @property
-    def names(self) -> set[str]:
-        """What was written so far."""
-        return set(self._temporaries)
-
-    def commit(self) -> None:
-        """Let the new files take the place of the old ones."""
-        folder, before, new = self._folder, self._before, self._entries
-        same = (self._target.kind, self._target.id) == (before.kind, before.id)
-        stay, gone = dict(before.files), dict(before.replaced)
-        if self._only:
-            gone |= folder.known()
-            stay = {name: old for name, old in stay.items() if same and name in new}
-        if not same:
-            gone |= {f"{CHECKPOINTS}/{name}": {} for name in before.checkpoints}
-        # What another run left under a name that is written now is the old file until it is replaced.
-        gone = {name: old for name, old in gone.items() if name not in new or not same}
-        if not (new or gone) and self._target == before:
-            return
-        # The state is that of what is there: it is complete once all files are.
-        state = before.state if same else UNFINISHED if self._target.state == UNFINISHED else CLAIMED
-        folder.put(replace(self._target, state=state, files=stay, writing=new, replaced=gone))
-        for name, path in list(self._temporaries.items()):
-            os.replace(path, folder.path / name)
-            del self._temporaries[name]
-        for parent in {(folder.path / name).parent for name in new}:
-            sync(parent)
-        if not same:
-            folder.remove_journal(before)
-        folder.remove({name: old for name, old in gone.items() if name not in new})
-        folder.put(replace(self._target, files=stay | new, writing={}, replaced={}))
-
-    def discard(self) -> None:
-        """Delete the temporary files that took no place."""
-        for path in self._temporaries.values():
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-        self._temporaries = {}
-
-
 def looks_ours(path: Path, name: str) -> bool:
     """Whether a file looks like the one that dspodfl writes under this name."""
     if name == JOURNAL:
@@ -568,7 +402,7 @@ def _is_checkpoint(path: Path) -> bool:
     if path.is_symlink():
         return False
     names = [file.name for file in path.iterdir()]
-    return bool(names) and all(_IN_A_CHECKPOINT.fullmatch(name) for name in names)
+    return bool(names) and all(CHECKPOINT_FILES.fullmatch(name) for name in names)
 
 
 def remove_checkpoint_files(path: Path) -> None:
@@ -576,46 +410,8 @@ def remove_checkpoint_files(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         return
     for file in path.iterdir():
-        if (_IN_A_CHECKPOINT.fullmatch(file.name) or is_temporary(file.name)) and not file.is_symlink():
+        if (CHECKPOINT_FILES.fullmatch(file.name) or is_temporary(file.name)) and not file.is_symlink():
             with suppress(OSError):
                 file.unlink()
     with suppress(OSError):
         path.rmdir()
-
-
-def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str = "run") -> None:
-    """Refuse a folder that cannot or must not be written, before anything is computed.
-
-    Args:
-        folder: where files are to be written.
-        overwrite: whether it may exist.
-        names: the files that are to be written: where something that is not ours has one of them, that is an error.
-        kind: what the folder is written as.
-
-    Raises:
-        InputError: says what is wrong.
-    """
-    try:
-        os.path.abspath(folder).encode()
-    except UnicodeEncodeError:
-        raise InputError("out", ascii(str(folder)), "a path in UTF-8") from None
-    try:
-        if folder.is_dir() and not overwrite and not abandoned(folder):
-            raise InputError("out", str(folder), NEW)
-        if os.path.lexists(folder) and not folder.is_dir():
-            raise InputError("out", str(folder), "a folder; there is a file of that name")
-        where = folder
-        while not where.exists():
-            where = where.parent
-        with tempfile.TemporaryFile(dir=where):  # it has no name: nothing is left of it, whatever happens
-            pass
-        if folder.is_dir():
-            Folder(folder, kind).guard(names)
-    except OSError as error:
-        raise InputError("out", str(folder), f"a folder that can be written ({error.strerror or error})") from None
-
-
-def abandoned(folder: Path) -> bool:
-    """Whether all that a folder holds was left by a process that ended before it had written anything."""
-    paths = list(folder.iterdir())
-    return bool(paths) and all(lock.is_dead(path) or is_temporary(path.name) for path in paths)

@@ -16,7 +16,9 @@ from dspodfl.study.result import has_journal, read_summary
 from dspodfl.study.store import metrics_log as journal
 from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
 from dspodfl.study.store.files import ASIDE
-from dspodfl.study.store.folder import COMPLETE, INTERRUPTED, DamagedError, Folder, Manifest
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED
+from dspodfl.study.store.manifest import DamagedError, Manifest
 from dspodfl.study.store.metrics_log import JOURNAL
 from dspodfl.study.store.rows import Rows
 from dspodfl.study.store.run_folder import CONFIG

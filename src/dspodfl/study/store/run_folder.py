@@ -19,18 +19,11 @@ from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_p
 from dspodfl.study.store import lock
 from dspodfl.study.store import metrics_log as journal
 from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
+from dspodfl.study.store.claiming import claim
 from dspodfl.study.store.files import entry_of, sync, write
-from dspodfl.study.store.folder import (
-    CLAIMED,
-    MANIFEST,
-    NEW,
-    UNFINISHED,
-    Folder,
-    ForeignFileError,
-    Manifest,
-    claim,
-    looks_ours,
-)
+from dspodfl.study.store.folder import Folder, looks_ours
+from dspodfl.study.store.layout import CLAIMED, MANIFEST, NEW, UNFINISHED
+from dspodfl.study.store.manifest import ForeignFileError, Manifest
 from dspodfl.study.store.metrics_log import JOURNAL, Found, Journal
 from dspodfl.study.store.rows import Rows
 

@@ -23,16 +23,7 @@ import typer
 from rich.text import Text
 
 from dspodfl.engine.transport import launch as supervisor
-from dspodfl.errors import (
-    ConfigError,
-    DataError,
-    InputError,
-    Interrupt,
-    Interrupted,
-    LostRankError,
-    OutOfMemoryError,
-    user_code,
-)
+from dspodfl.errors import DspodflError, Interrupt, Interrupted, LostRankError, user_code
 from dspodfl.study import terminal
 from dspodfl.ui.cli.options import WRONG, plainly
 
@@ -100,10 +91,9 @@ def explained(error: BaseException) -> tuple[list[str], int]:
         return [], error.code
     if isinstance(error, WRONG):
         return [plainly(error)], 2
-    if isinstance(error, InputError | ConfigError | DataError | OutOfMemoryError):
-        return str(error).splitlines() or [type(error).__name__], 2
-    if isinstance(error, LostRankError):
-        return [_brief(error)], 1
+    if isinstance(error, DspodflError):
+        lines = [_brief(error)] if isinstance(error, LostRankError) else str(error).splitlines()
+        return lines or [type(error).__name__], error.exit_code
     return _of_others(error)
 
 

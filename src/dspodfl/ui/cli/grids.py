@@ -77,7 +77,7 @@ def sweep(
         kind="sweep",
         dataset=grid[0].config.data.name,
         seeds=grid[0].config.seeds,
-        says="",
+        claim="",
         base=base,
         over=[{"name": axis.name, "values": [point.value for point in axis.points]} for axis in axes],
         read=Read(at_delay=at_delay),
@@ -122,7 +122,7 @@ def reproduce(
     choose_device(device)
     wanted = experiments.names() if "all" in names else list(dict.fromkeys(names))
     chosen = [experiments.named(name) for name in wanted]
-    chosen.sort(key=lambda e: any(check.beside for check in e.check))  # after what they are compared with
+    chosen.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
     if quick:  # what has no bundled data is left out, and said
         left = [e.name for e in chosen if e.dataset != "fmnist"]
         chosen = [e for e in chosen if e.dataset == "fmnist"]
@@ -221,21 +221,21 @@ def _carry_out(
 
 
 def _print(outcome: Outcome, folder: Path) -> None:
-    """Print the table, the verdicts and where the files are."""
+    """Print the table, the claim checks and where the files are."""
     print_outcome(outcome)
     OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
 
 
 def print_outcome(outcome: Outcome, at: Cost | None = None) -> None:
-    """Print the table of a sweep or a reproduction, and the verdicts.
+    """Print the table of a sweep or a reproduction, and the claim checks.
 
     Args:
         outcome: What was measured.
-        at: The cost to read at; by default where the outcome was read. Verdicts are of the default alone.
+        at: The cost to read at; by default where the outcome was read. Claim checks are of the default alone.
     """
     from dspodfl.experiments import outcome_table
 
     print_table(outcome_table(outcome, at))
-    for found in outcome.verdicts if at is None else []:
-        OUT.print(Text(f"  {found.word}: {found.sentence}"), soft_wrap=True)
+    for found in outcome.checks if at is None else []:
+        OUT.print(Text(f"  {found.status}: {found.sentence}"), soft_wrap=True)

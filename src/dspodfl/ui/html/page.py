@@ -171,7 +171,7 @@ def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
     """The section of a sweep or a reproduction."""
     outcome = Outcome.load(folder)
     name, title = str(outcome.name), str(outcome.heading)
-    claimed = bool(outcome.paper or outcome.says or outcome.verdicts)
+    claimed = bool(outcome.paper or outcome.claim or outcome.checks)
     if (folder / "figure.svg").is_file():
         drawing = sources.read(folder, "figure.svg")
     else:
@@ -184,13 +184,13 @@ def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
         what=str(outcome.paper) or "a sweep",
         scale=_scale(int(outcome.metrics["seed"].nunique()), outcome.config),
         order=(False, _natural(str(outcome.paper)), name) if claimed else (True,),
-        verdict=str(outcome.word) if claimed else None,
-        says=str(outcome.says),
-        why=str(outcome.why),
-        verdicts=[(str(v.word), str(v.sentence)) for v in outcome.verdicts],
+        verdict=str(outcome.status) if claimed else None,
+        says=str(outcome.claim),
+        why=str(outcome.explanation),
+        verdicts=[(str(c.status), str(c.sentence)) for c in outcome.checks],
         figures=[_figure(drawing, title, _caption(outcome))],
         tables=tables.of_outcome(outcome),
-        dots=_dots([str(a) for a in dict.fromkeys(outcome.reading["algorithm"])]),
+        dots=_dots([str(a) for a in dict.fromkeys(outcome.aggregates["algorithm"])]),
         varied=_varied(outcome),
         config=str(outcome.config),
         about=about,
@@ -261,7 +261,7 @@ def _caption(outcome: Outcome) -> str:
     if outcome.kind == "accuracy_table":
         return "Accuracy after numbers of iterations."
     against = axis_name(outcome.axes[0]) if outcome.kind == "sweep" else "delay"
-    return f"{quantity(outcome.reading)} against {against}."
+    return f"{quantity(outcome.aggregates)} against {against}."
 
 
 def _dots(algorithms: list[str]) -> dict[str, str]:
@@ -291,7 +291,7 @@ def _natural(text: str) -> tuple[Any, ...]:
 def _varied(outcome: Outcome) -> str:
     told = []
     for axis in outcome.axes:
-        values = dict.fromkeys(formatting.setting(value) for value in outcome.reading[axis])
+        values = dict.fromkeys(formatting.setting(value) for value in outcome.aggregates[axis])
         told.append(f"{axis} = {', '.join(values)}")
     return f"Varied: {'; '.join(told)}. Below are the settings of the first point." if told else ""
 

@@ -18,7 +18,7 @@ def of_outcome(outcome: Outcome) -> list[Table]:
     if outcome.kind == "delay_table":
         return [delay_table(outcome)]
     found = [replace(outcome_table(outcome), title="")]  # the page has the title already
-    if "normalized_mean" in outcome.reading and outcome.reading["normalized_mean"].notna().any():
+    if "normalized_mean" in outcome.aggregates and outcome.aggregates["normalized_mean"].notna().any():
         found.append(_normalized(outcome))
     return found
 
@@ -29,7 +29,7 @@ def of_run(metrics: pd.DataFrame, config: Mapping[str, Any], study: Mapping[str,
 
 
 def _normalized(outcome: Outcome) -> Table:
-    reading = outcome.reading
+    reading = outcome.aggregates
     algorithms = [str(name) for name in dict.fromkeys(reading["algorithm"])]
     keys = [*outcome.axes, "normalized_delay"]
     points: dict[tuple[str, ...], dict[str, str]] = {}
@@ -50,7 +50,7 @@ def _normalized(outcome: Outcome) -> Table:
 
 def delay_table(outcome: Outcome) -> Table:
     """Return the delays to targets: the median total, and the parts of the run that has it, which add up."""
-    reading = outcome.reading
+    reading = outcome.aggregates
     parts = median_run.parts(outcome.metrics, outcome.axes, reading)
     printed = [p for p in median_run.PARTS if f"printed_{p}" in reading and reading[f"printed_{p}"].notna().any()]
     rows = []

@@ -1,0 +1,33 @@
+"""The names and kinds of what a folder holds, in one place.
+
+Every folder that is written has a ``manifest.json`` with its ``kind`` and ``format``; so have all other JSON files.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dspodfl.study.store.metrics_log import JOURNAL
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+"""What manifests are written in; a later one is refused."""
+KINDS = ("run", "experiment", "cells", "theory")
+NEW = "a folder that does not exist yet (or use --overwrite, from Python overwrite=True)"
+"""What is allowed where a folder is there already."""
+CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupted", "complete"
+"""States: nothing was measured; something is being measured; a result of what was measured so far; the whole result."""
+PICTURES = re.compile(r"[\w-]+\.(png|svg)")
+"""Drawn again at any time: ours where they look so, whether or not the manifest names them."""
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_FILES = re.compile(
+    r"manifest\.json|metrics(-\d+)?\.parquet|accuracies\.safetensors|(state|wave)-[\d-]+\.safetensors"
+)
+"""Names of the files of a checkpoint."""
+SIGNS_OF_0_1: dict[str, list[list[str]]] = {
+    "run": [["config.toml"], ["summary.json", "metrics.parquet", JOURNAL]],
+    "experiment": [["grid.json"]],
+    "theory": [["result.json"]],
+    "cells": [],
+}
+"""Folders of version 0.1 have no manifest: one of a kind has one of the files of every list."""

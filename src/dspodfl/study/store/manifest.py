@@ -1,0 +1,98 @@
+"""What a folder says of itself: its kind and state, and the size and SHA-256 of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dspodfl.errors import DataError, InputError, bounded
+from dspodfl.study.store.files import Entry
+from dspodfl.study.store.layout import COMPLETE, FORMAT, KINDS
+
+
+class DamagedError(DataError):
+    """A file is not what was written."""
+
+
+class ForeignFileError(InputError):
+    """A file that is not ours is in the way."""
+
+    def __init__(self, path: Path, field_: str = "out") -> None:
+        super().__init__(
+            field_,
+            str(path.parent),
+            f"a folder without a foreign {path.name}: it is not what dspodfl wrote there; move it away",
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds."""
+
+    kind: str
+    state: str = COMPLETE
+    id: str = ""
+    """Of a run: its journal has the same one."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What a run was started with: ``config`` (TOML), ``options``."""
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    writing: Mapping[str, Entry] = field(default_factory=dict)
+    """What files are, or are about to be."""
+    replaced: Mapping[str, Entry] = field(default_factory=dict)
+    """What is about to be deleted: files that a former run has left, and its checkpoints."""
+    checkpoints: tuple[str, ...] = ()
+    """The checkpoints that were written, by name."""
+
+    @staticmethod
+    def parse(content: bytes, path: Path) -> Manifest:
+        """Read a manifest, once its own checksum is found to be right.
+
+        Raises:
+            DamagedError: it is not what was written.
+            DataError: it is of a later format.
+        """
+        try:
+            found = bounded.parse_json(content)
+            kind, later = found["kind"], int(found["format"]) > FORMAT
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
+        if kind not in KINDS:
+            raise DamagedError(_unsound(path, f"is of kind {kind!r}, which is none of ours"))
+        if later:
+            raise DataError(f"{path}: written by a later version of dspodfl (format {found['format']}, here {FORMAT})")
+        try:
+            sound = content == _serialized({key: value for key, value in found.items() if key != "sha256"})
+            fields = {key: value for key, value in found.items() if key not in ("sha256", "format")}
+            manifest = Manifest(**fields | {"checkpoints": tuple(fields.get("checkpoints", ()))})
+        except (ValueError, TypeError) as error:
+            raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
+        if not sound:
+            raise DamagedError(_unsound(path, "is not what was written (its SHA-256 differs)"))
+        return manifest
+
+    def serialized(self) -> bytes:
+        """As the bytes of manifest.json."""
+        return _serialized({"format": FORMAT, **asdict(self)})
+
+    def entries(self, name: str) -> list[Entry]:
+        """What a file may be: the old or the new one, where it is being replaced."""
+        return [table[name] for table in (self.files, self.writing) if name in table]
+
+    @property
+    def names(self) -> list[str]:
+        """The files that the folder should hold; what is about to be deleted is left out."""
+        return list(dict.fromkeys([*self.files, *self.writing]))
+
+
+def _serialized(content: Mapping[str, Any]) -> bytes:
+    plain = json.loads(json.dumps(content))
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return (json.dumps(plain | {"sha256": digest}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _unsound(path: Path, what: str) -> str:
+    return f"{path.parent}: {path.name} {what}; without it the other files can be read, but not verified"
