@@ -38,7 +38,7 @@ def split_up(
     shards = [Shard.of(stack, owners, rank, ranks) for rank in range(ranks)]
 
     def work(team):
-        team.ahead = torch.device(device).type != "cuda"  # as the real transport has it
+        team.prepost_receives = torch.device(device).type != "cuda"  # as the real transport has it
         shard = shards[team.rank]
         mine = [np.flatnonzero(owner == team.rank) for owner in owners]
         held = parts([run.data for run in runs], mine)

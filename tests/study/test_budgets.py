@@ -13,7 +13,7 @@ from tests.teams import together
 
 from dspodfl import Config, Result, Simulation, run
 from dspodfl.config import dumps
-from dspodfl.engine import Alone
+from dspodfl.engine import LocalTransport
 from dspodfl.engine.horizon import last_iterations
 from dspodfl.errors import ConfigError
 from dspodfl.network.budget import Budget, ended_by
@@ -151,7 +151,7 @@ def over(config, ranks, split):
             pass
         return simulation.result()
 
-    return together(ranks, work)[0] if ranks > 1 else work(Alone())
+    return together(ranks, work)[0] if ranks > 1 else work(LocalTransport())
 
 
 def close(one, other):

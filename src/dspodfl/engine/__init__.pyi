@@ -14,12 +14,12 @@ from .stack import Stack as Stack
 from .state import Piece as Piece
 from .state import State as State
 from .steppers.sharded import Split as Split
-from .transport.base import Alone as Alone
-from .transport.base import Team as Team
+from .transport.base import LocalTransport as LocalTransport
+from .transport.base import Transport as Transport
 
 __all__ = [
-    "Alone",
     "Block",
+    "LocalTransport",
     "Piece",
     "Run",
     "Shard",
@@ -27,7 +27,7 @@ __all__ = [
     "Split",
     "Stack",
     "State",
-    "Team",
+    "Transport",
     "choose_device",
     "choose_precision",
     "crossings",

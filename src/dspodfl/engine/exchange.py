@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine.shard import Crossings, Shard
-from dspodfl.engine.transport.base import Team, Wait
+from dspodfl.engine.transport.base import Transport, Wait
 
 
 class _Rows:
@@ -42,11 +42,11 @@ class Exchange:
     would take what was sent for another. ``buffers`` are two, (halo, width) each; iterations take turns.
     """
 
-    def __init__(self, shard: Shard, team: Team, buffers: Sequence[Tensor], *, once: bool = True) -> None:
-        self._shard, self._team, self._buffers = shard, team, buffers
-        self._ahead = team.ahead and once
+    def __init__(self, shard: Shard, transport: Transport, buffers: Sequence[Tensor], *, once: bool = True) -> None:
+        self._shard, self._transport, self._buffers = shard, transport, buffers
+        self._prepost = transport.prepost_receives and once
         self._out = buffers[0].new_empty((len(shard.leave.row), buffers[0].shape[1]))
-        self._nothing: list[Tensor | None] = [None] * team.ranks
+        self._nothing: list[Tensor | None] = [None] * transport.ranks
         self._expected: tuple[int, Wait] | None = None
 
     @property
@@ -62,7 +62,7 @@ class Exchange:
     def of_width(self, width: int) -> Exchange:
         """The same for rows of another width, within the block that is loaded; never ahead."""
         buffers = self._buffers[0].new_empty((2, self.halo, width)).unbind()
-        out = Exchange(self._shard, self._team, buffers, once=False)
+        out = Exchange(self._shard, self._transport, buffers, once=False)
         out.leave, out.come = self.leave, self.come
         return out
 
@@ -80,11 +80,11 @@ class Exchange:
         rows = self.leave.at(t)
         rows = rows if homes is None else homes.index_select(0, rows)
         torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
-        team, leaving = self._team, _cut(self._out, self.leave.bounds[t])
-        if not self._ahead:
-            return team.start(leaving, self._coming(t))
+        transport, leaving = self._transport, _cut(self._out, self.leave.bounds[t])
+        if not self._prepost:
+            return transport.start(leaving, self._coming(t))
         arrived = self._expect(t)
-        sent = team.start(leaving, self._nothing)
+        sent = transport.start(leaving, self._nothing)
         if t + 1 < len(self.come.bounds):
             self._expected = t + 1, self._expect(t + 1)
 
@@ -98,7 +98,7 @@ class Exchange:
         expected, self._expected = self._expected, None
         if expected is not None and expected[0] == t:
             return expected[1]
-        return self._team.start(self._nothing, self._coming(t))
+        return self._transport.start(self._nothing, self._coming(t))
 
     def _coming(self, t: int) -> list[Tensor | None]:
         return _cut(self.came(t), self.come.bounds[t])

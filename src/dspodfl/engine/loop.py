@@ -338,7 +338,7 @@ def _lost(held: Held, theta: Tensor, due: list[int], split: Split | None) -> lis
         sound = [True] * len(due) if bool(every.all()) else [bool(every[held.of_run[r]].all()) for r in due]
     if split is not None:
         gone = torch.tensor([not fine for fine in sound], dtype=torch.float64, device=theta.device)
-        sound = [count == 0 for count in split.team.total(gone).tolist()]
+        sound = [count == 0 for count in split.transport.all_reduce_sum(gone).tolist()]
     return [r for r, fine in zip(due, sound, strict=True) if not fine]
 
 

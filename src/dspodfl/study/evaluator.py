@@ -177,7 +177,7 @@ class Judge:
 
     def _rounds_of(self, run: int, split: Split) -> int:
         problem, dataset = self._problem, self._dataset(run)
-        counts = [len(self._held(run, split, rank)[1]) for rank in range(split.team.ranks)]
+        counts = [len(self._held(run, split, rank)[1]) for rank in range(split.transport.ranks)]
         return max(self._batches_in_parts(count, dataset) for count in counts) + problem.batches_of(1, dataset)
 
     def _batches_in_parts(self, models: int, dataset: int) -> int:
@@ -192,16 +192,16 @@ class Judge:
 
     def _look_split(self, snapshot: Snapshot, run: int, split: Split, check: _Batches) -> _Look:
         """One run whose clients are split: sums over ranks, and each client's numbers from the rank that holds it."""
-        problem, dataset, team = self._problem, self._dataset(run), split.team
+        problem, dataset, team = self._problem, self._dataset(run), split.transport
         own = snapshot.packed[split.shard.rows[run]]
         part = max(1, _NUMBERS_AT_ONCE // problem.width)
         parts = own.split(part)
-        average = team.total(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
+        average = team.all_reduce_sum(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
         average = average / self._stack.runs[run].clients
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:
             apart = apart + _apart(some[None], average[None])[0]
-        consensus = float(team.total(apart))
+        consensus = float(team.all_reduce_sum(apart))
         owned, places = self._held(run, split, team.rank)
         until = check.done + self._rounds_of(run, split)
         wanted = own if len(places) == len(owned) else own[_there(places, own)]
@@ -265,7 +265,7 @@ class _Batches:
         if self._stop is None:
             return
         wanted = self._stop()
-        if wanted if self._split is None else self._split.team.any(wanted):
+        if wanted if self._split is None else self._split.transport.any(wanted):
             raise EvaluationStoppedError
 
 

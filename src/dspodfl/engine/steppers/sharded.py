@@ -27,7 +27,7 @@ from dspodfl.engine.stack import Block, Neighbours
 from dspodfl.engine.state import unfrozen
 from dspodfl.engine.steppers import cuda as gpu
 from dspodfl.engine.steppers.local import ALONE, BUSY, Advance, in_huge_pages, on_cpu
-from dspodfl.engine.transport.base import Team, Wait
+from dspodfl.engine.transport.base import Transport, Wait
 from dspodfl.errors import InputError
 from dspodfl.problem import Problem
 from dspodfl.problem.models import has_bias
@@ -38,20 +38,20 @@ class Split:
     """The part of a stack that is held here, and those who hold the rest."""
 
     shard: Shard
-    team: Team
+    transport: Transport
 
     def exchange(self, like: Tensor, *, once: bool = True) -> Exchange:
         """What brings the others' rows, to where some models are; ``once`` where that is once in every iteration."""
         buffers = like.new_empty((2, len(self.shard.halo), like.shape[1])).unbind()
-        return Exchange(self.shard, self.team, buffers, once=once)
+        return Exchange(self.shard, self.transport, buffers, once=once)
 
     def assembled(self, values: Tensor, run: int) -> Tensor:
         """What each process holds of the clients of a run, in their order; all processes ask together.
 
         Shapes: (clients of the run owned here, ...) -> (clients of the run, ...).
         """
-        owned = [self.shard.owned(rank, run) for rank in range(self.team.ranks)]
-        parts = self.team.collect(values, [len(numbers) for numbers in owned])
+        owned = [self.shard.owned(rank, run) for rank in range(self.transport.ranks)]
+        parts = self.transport.all_gather(values, [len(numbers) for numbers in owned])
         out = values.new_empty((self.shard.stack.runs[run].clients, *values.shape[1:]))
         for numbers, part in zip(owned, parts, strict=True):
             out[torch.from_numpy(numbers).to(out.device)] = part
@@ -175,7 +175,7 @@ class Compiled:
         self._models, self._turn = [memory[:own], memory[own : 2 * own]], 0
         self._models[0].copy_(theta)
         buffers = memory[2 * own :].split(halo) if halo else [memory[2 * own :]] * 2
-        self._exchange = Exchange(split.shard, split.team, buffers)
+        self._exchange = Exchange(split.shard, split.transport, buffers)
         self._first = np.array([0, *(rows.stop for rows in split.shard.rows)])
         self._alive = np.ones(len(split.shard.rows), dtype=bool)
         inner, self._links = split.shard.inner, split.shard.neighbours
