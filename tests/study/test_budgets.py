@@ -189,9 +189,9 @@ def test_networks_whose_baselines_are_over_leave_the_stack_and_come_to_the_same(
 
     stacks, real = [], loop.choose
 
-    def choose(stack, *more):
-        stacks.append(len(stack.runs))
-        return real(stack, *more)
+    def choose(split, *more):
+        stacks.append(len(split.shard.stack.runs))
+        return real(split, *more)
 
     monkeypatch.setattr(loop, "choose", choose)
     small = run(config, device="cpu")

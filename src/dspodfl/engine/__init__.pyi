@@ -2,10 +2,12 @@ from . import horizon as horizon
 from .device import choose_device as choose_device
 from .device import choose_precision as choose_precision
 from .device import products as products
+from .exchange import Split as Split
 from .horizon import last_iterations as last_iterations
 from .loop import Snapshot as Snapshot
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate
+from .reference import plain_loop as plain_loop
 from .shard import Shard as Shard
 from .shard import crossings as crossings
 from .stack import Block as Block
@@ -13,7 +15,6 @@ from .stack import Run as Run
 from .stack import Stack as Stack
 from .state import Piece as Piece
 from .state import State as State
-from .steppers.sharded import Split as Split
 from .transport.base import LocalTransport as LocalTransport
 from .transport.base import Transport as Transport
 
@@ -33,6 +34,7 @@ __all__ = [
     "crossings",
     "horizon",
     "last_iterations",
+    "plain_loop",
     "products",
     "shrunk",
     "simulate",

@@ -1,11 +1,13 @@
 """Rows that cross between processes, iteration by iteration: which, to whom, and on their way.
 
-Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated.
+Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated. Where all
+clients are in one process, nothing crosses, and `NoExchange` does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +15,47 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine.shard import Crossings, Shard
-from dspodfl.engine.transport.base import Transport, Wait
+from dspodfl.engine.stack import Stack
+from dspodfl.engine.transport.base import LocalTransport, Transport, Wait, nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The clients of a stack that are held here, and the transport to the processes that hold the others."""
+
+    shard: Shard
+    transport: Transport
+
+    @staticmethod
+    def local(stack: Stack) -> Split:
+        """Return the split of a stack whose clients are all held here."""
+        return Split(Shard.whole(stack), LocalTransport())
+
+    def exchange(self, like: Tensor, *, buffers: Sequence[Tensor] | None = None, once: bool = True) -> Exchange:
+        """Return what brings the others' rows.
+
+        Args:
+            like: Models, (clients, width); rows come to their device, in their precision.
+            buffers: Where rows come to: two, (halo, width) each. Default: new ones.
+            once: Whether rows cross exactly once in every iteration.
+        """
+        if not len(self.shard.halo):
+            return NoExchange()
+        if buffers is None:
+            buffers = like.new_empty((2, len(self.shard.halo), like.shape[1])).unbind()
+        return Exchange(self.shard, self.transport, buffers, once=once)
+
+    def assembled(self, values: Tensor, run: int) -> Tensor:
+        """What each process holds of the clients of a run, in their order; all processes ask together.
+
+        Shapes: (clients of the run owned here, ...) -> (clients of the run, ...).
+        """
+        owned = [self.shard.owned(rank, run) for rank in range(self.transport.ranks)]
+        parts = self.transport.all_gather(values, [len(numbers) for numbers in owned])
+        out = values.new_empty((self.shard.stack.runs[run].clients, *values.shape[1:]))
+        for numbers, part in zip(owned, parts, strict=True):
+            out[torch.from_numpy(numbers).to(out.device)] = part
+        return out
 
 
 class _Rows:
@@ -54,10 +96,26 @@ class Exchange:
         """How many rows may come."""
         return len(self._shard.halo)
 
-    def load(self, active: np.ndarray) -> None:
+    def load(self, active: Tensor) -> None:
         """Take the active weights of a block. Shape: (iterations, links of the shard)."""
-        device = self._out.device
-        self.leave, self.come = (_Rows(which, active, device) for which in (self._shard.leave, self._shard.come))
+        device, weights = self._out.device, active.cpu().numpy()
+        self.leave, self.come = (_Rows(which, weights, device) for which in (self._shard.leave, self._shard.come))
+
+    def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """Cut iterations first … last − 1 of the block into those in which rows cross, one by one, and the others.
+
+        Yields:
+            The first iteration of a stretch, the one after its last, and whether rows cross.
+        """
+        crosses = (self.leave.bounds[first:last, -1] > 0) | (self.come.bounds[first:last, -1] > 0)
+        at = first
+        for t in (first + np.flatnonzero(crosses)).tolist():
+            if at < t:
+                yield at, t, False
+            yield t, t + 1, True
+            at = t + 1
+        if at < last:
+            yield at, last, False
 
     def of_width(self, width: int) -> Exchange:
         """The same for rows of another width, within the block that is loaded; never ahead."""
@@ -70,10 +128,11 @@ class Exchange:
         """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
         return self._buffers[t % 2]
 
-    def arrived(self, t: int) -> tuple[Tensor, Tensor]:
-        """The rows of the halo that the t-th iteration brings, and what they hold, once they have been waited for."""
+    def receive(self, t: int, wait: Wait, halo: Tensor) -> None:
+        """Wait for the rows of the t-th iteration, and write them where they belong. Shape: halo (halo, width)."""
+        wait()
         rows = self.come.at(t)
-        return rows, self.came(t)[: len(rows)]
+        halo.index_copy_(0, rows, self.came(t)[: len(rows)])
 
     def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
         """Start what crosses at the t-th iteration of the block; client n is row homes[n] of ``theta``, or row n."""
@@ -102,6 +161,33 @@ class Exchange:
 
     def _coming(self, t: int) -> list[Tensor | None]:
         return _cut(self.came(t), self.come.bounds[t])
+
+
+class NoExchange(Exchange):
+    """The exchange of a shard without a halo: no row comes, and none leaves."""
+
+    halo = 0
+
+    def __init__(self) -> None:
+        pass
+
+    def load(self, active: Tensor) -> None:
+        """Ignore the weights."""
+
+    def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """Give all iterations as one stretch in which no row crosses."""
+        yield first, last, False
+
+    def of_width(self, width: int) -> Exchange:
+        """Return itself."""
+        return self
+
+    def receive(self, t: int, wait: Wait, halo: Tensor) -> None:
+        """Do nothing."""
+
+    def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
+        """Start nothing."""
+        return nothing
 
 
 def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:

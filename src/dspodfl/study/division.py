@@ -64,10 +64,10 @@ class Division:
                 "ranks", self.team.ranks, f"at most {few}, the runs that advance together in this checkpoint"
             )
 
-    def split(self, stack: Stack, wave: Sequence[int]) -> Split | None:
-        """How the clients of a wave's stack are split; None where all are here."""
+    def split(self, stack: Stack, wave: Sequence[int]) -> Split:
+        """Which clients of a wave's stack are held here, and how the others are reached."""
         if self.kind != "clients":
-            return None
+            return Split.local(stack)
         shard = Shard.of(stack, [self.owners[r] for r in wave], self.team.rank, self.team.ranks)
         return Split(shard, self.team)
 
