@@ -43,7 +43,7 @@ class CudaStepper:
         self._places: dict[str, Tensor] = {}
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self._pool: Any = None
-        self._graphed = GRAPHS and not self._halo
+        self._graphed = GRAPHS and split.transport.ranks == 1
         self._first = torch.cuda.Stream(theta.device, priority=-2)  # what runs beside it takes the room it leaves
         # Whole runs mix at once where all are small and of one size, else row by row.
         sizes = {rows.stop - rows.start for rows in shard.rows}
