@@ -28,7 +28,8 @@ from benchmarks.worlds import SAMPLES, geometric, make_run, shared
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Shard, Split, Stack, simulate
 from dspodfl.engine import stack as stacking
-from dspodfl.engine.steppers import sharded as splitting
+from dspodfl.engine.exchange import Exchange
+from dspodfl.engine.steppers.compiled import Compiled
 from dspodfl.engine.transport.torch_distributed import Group, launch, launched
 from dspodfl.problem.data import load, parts
 from dspodfl.problem.models import build
@@ -85,9 +86,9 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
         owner = place(graph, data.sizes, run.rates.sgd(np.zeros(1, dtype=np.int64))[0], team.ranks)
         split = Split(Shard.of(stack, [owner], team.rank, team.ranks), team)
         (held,) = parts([data], [np.flatnonzero(owner == team.rank)])
-        for method, name in (("_advance", "compute"), ("_join", "compute"), ("load", "minibatches")):
-            phases.watch(splitting.Compiled, method, name)
-        phases.watch(splitting.Exchange, "start", "send")
+        for method, name in (("_call", "compute"), ("_join", "compute"), ("load", "minibatches")):
+            phases.watch(Compiled, method, name)
+        phases.watch(Exchange, "start", "send")
     phases.watch(stacking._Draw, "block", "events")
     problem = Problem(model, [(0, held)], batch_size=BATCH)
     ends: list[tuple[float, float]] = []

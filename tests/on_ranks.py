@@ -118,12 +118,12 @@ def talked(team):
         {
             "came": [None if part is None else part.tolist() for part in room],
             "sent": team.sent - before,
-            "total": team.total(torch.tensor([1.0, float(team.rank)])).tolist(),
-            "collect": [
+            "all_reduce_sum": team.all_reduce_sum(torch.tensor([1.0, float(team.rank)])).tolist(),
+            "all_gather": [
                 part.tolist()
-                for part in team.collect(torch.full((team.rank + 1,), team.rank), range(1, team.ranks + 1))
+                for part in team.all_gather(torch.full((team.rank + 1,), team.rank), range(1, team.ranks + 1))
             ],
-            "share": team.share(team.rank),
+            "broadcast": team.broadcast(team.rank),
             "bells": (silent, bell.rung(), other.rung()),
             "any": (team.any(team.rank == 1), team.any(False)),
         }

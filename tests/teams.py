@@ -1,10 +1,11 @@
-"""Teams of threads: what processes do to each other, in one process, for tests of what needs no process.
+"""A `Transport` between threads: ranks of one process, for tests of what needs no process.
 
 Tensors behave as they do over gloo: what one rank sends another comes in the order in which it was sent and is taken in
 the order in which it was expected, whatever it was meant for; receives may be posted ahead; a tensor on its way is read
-where it is until it was waited for.
+where it is until it was waited for. Objects are pickled on their way, so that no rank sees another one's.
 """
 
+import pickle
 import threading
 from collections import defaultdict
 
@@ -14,11 +15,11 @@ import torch
 class Threads:
     """One of several threads that run a study together."""
 
-    ahead = True
-    patience_s = 20
+    prepost_receives = True
 
     def __init__(self, rank, ranks, board):
-        self.rank, self.ranks, self.near, self.sent, self._board, self._turn = rank, ranks, ranks, 0, board, 0
+        self.rank, self.ranks, self.local_ranks, self.sent = rank, ranks, ranks, 0
+        self._board, self._turn, self._timeout = board, 0, 30
         self._bells = 0
         self._expected = defaultdict(int)  # tensors asked for so far, by the rank that is to send them
 
@@ -29,7 +30,9 @@ class Threads:
             self._board.setdefault(self._turn, {})[self.rank] = item
             self._board["lock"].notify_all()
             here = self._board[self._turn]
-            self._board["lock"].wait_for(lambda: len(here) == self.ranks or "lost" in self._board, timeout=30)
+            self._board["lock"].wait_for(
+                lambda: len(here) == self.ranks or "lost" in self._board, timeout=self._timeout
+            )
         assert len(here) == self.ranks, "the other ranks did not come"
         return [self._board[self._turn][rank] for rank in range(self.ranks)]
 
@@ -52,7 +55,7 @@ class Threads:
             for other, number, room in expected:
                 with lock:
                     came = links[other, self.rank]
-                    lock.wait_for(lambda n=number, c=came: len(c) > n or "lost" in self._board, timeout=self.patience_s)
+                    lock.wait_for(lambda n=number, c=came: len(c) > n or "lost" in self._board, timeout=self._timeout)
                     assert len(came) > number, f"rank {self.rank} waits for what rank {other} does not send"
                     letter, came[number] = came[number], None
                     assert letter["values"].shape == room.shape, "one expects what the other does not send"
@@ -69,20 +72,21 @@ class Threads:
 
         return wait
 
-    def total(self, values):
+    def all_reduce_sum(self, values):
         return sum(self._swap(values.clone()))
 
-    def collect(self, values, sizes):
+    def all_gather(self, values, sizes):
         found = self._swap(values.clone())
         assert [len(part) for part in found] == list(sizes)
-        return found
+        return [part.clone() for part in found]
 
     def gather(self, item):
-        found = self._swap(item)
-        return found if self.rank == 0 else None
+        found = self._swap(pickle.dumps(item))
+        return [pickle.loads(data) for data in found] if self.rank == 0 else None
 
-    def share(self, item):
-        return self._swap(item)[0]
+    def broadcast(self, item):
+        found = self._swap(pickle.dumps(item if self.rank == 0 else None))[0]
+        return item if self.rank == 0 else pickle.loads(found)
 
     def any(self, flag):
         return any(self._swap(flag))
@@ -94,11 +98,13 @@ class Threads:
     def barrier(self):
         self._swap(None)
 
-    def patience(self, timeout):
-        pass
+    def set_timeout(self, timeout):
+        if timeout != self._timeout:  # a new process group, which all ranks make together
+            self._timeout = timeout
+            self._swap(None)
 
     def leave(self):
-        pass
+        self.barrier()
 
 
 class Bell:

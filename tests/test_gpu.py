@@ -13,8 +13,8 @@ from dspodfl._kernels import triton_support as _triton
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
-from dspodfl.engine.steppers import cuda as gpu
-from dspodfl.engine.steppers import local as ways
+from dspodfl.engine.steppers import base as steppers
+from dspodfl.engine.steppers import cuda_base
 from dspodfl.network.budget import Budget
 from dspodfl.network.graph import generate
 from dspodfl.network.rates import Beta
@@ -142,11 +142,11 @@ def test_the_fast_ways_are_the_plain_one_for_runs_of_any_size(name, sizes):
 @pytest.mark.parametrize("name", ["svm", "mlp", "cnn"])
 def test_the_ways_chosen_on_cuda_are_the_fast_ones(name, monkeypatch):
     chosen = []
-    real = ways.choose
+    real = steppers.choose
     monkeypatch.setattr("dspodfl.engine.loop.choose", lambda *a: chosen.append(real(*a)) or chosen[-1])
     model, dataset = MODELS[name]()
     on_gpu(five_runs(dataset), model, iterations=60)
-    assert [type(way).__name__ for way in chosen] == ["Fused" if name == "svm" else "Networks"]
+    assert [type(way).__name__ for way in chosen] == ["CudaLinear" if name == "svm" else "CudaNetwork"]
     assert any(graph is not None for graph in chosen[0]._graphs.values())
 
 
@@ -178,7 +178,7 @@ def test_cuda_graphs_change_nothing(name, monkeypatch):
     model, dataset = MODELS[name]()
     runs = five_runs(dataset)
     with_graphs = on_gpu(runs, model, iterations=40, every=7, tf32=True)
-    monkeypatch.setattr(gpu, "GRAPHS", False)
+    monkeypatch.setattr(cuda_base, "GRAPHS", False)
     without = on_gpu(runs, model, iterations=40, every=7, tf32=True)
     for one, other in zip(with_graphs, without, strict=True):
         for a, b in zip(one, other, strict=True):

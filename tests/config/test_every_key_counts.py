@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, walk
 
 from dspodfl import Config, Dataset, InputError, Simulation, run
-from dspodfl.engine import Alone
+from dspodfl.engine import LocalTransport
 from dspodfl.network import graph
 from dspodfl.network.graph import Part
 from dspodfl.problem.problem import Problem
@@ -862,7 +862,7 @@ def test_the_split_says_whether_runs_or_clients_are_divided():
 @says("Scale.timeout")
 def test_the_timeout_is_how_long_ranks_wait_for_each_other(monkeypatch, capsys, tmp_path):
     heard = []
-    monkeypatch.setattr(Alone, "patience", lambda self, seconds: heard.append(seconds))
+    monkeypatch.setattr(LocalTransport, "set_timeout", lambda self, seconds: heard.append(seconds))
     (tmp_path / "study.toml").write_text(TINY_TOML)
     CommandLine(monkeypatch, capsys, tmp_path)("run", "study.toml", "--set", "scale.timeout=7.5")
     assert heard == [7.5]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, make_run, scattered
 
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Stack, shrunk
+from dspodfl.engine import Stack, plain_loop, shrunk
 from dspodfl.engine.horizon import cap, expected, last_iterations
-from dspodfl.engine.reference import plain_loop
 from dspodfl.network.budget import Budget
 from dspodfl.network.delay import Meter
 from dspodfl.network.events import Events

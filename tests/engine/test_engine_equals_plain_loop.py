@@ -19,8 +19,10 @@ from tests.worlds import (
 
 from dspodfl.algorithms.learning_rate import Diminishing, Step
 from dspodfl.algorithms.rules import RULES
+from dspodfl.engine import plain_loop
 from dspodfl.engine.mixer import DENSE
-from dspodfl.engine.reference import plain_loop
+from dspodfl.engine.reference import ORDERS
+from dspodfl.errors import InputError
 from dspodfl.network.graph import generate
 from dspodfl.network.rates import Beta, Given
 from dspodfl.network.topology import Flicker, Markov, Switching, Waypoint
@@ -49,6 +51,13 @@ def assert_engine_equals_plain_loop(runs, model, iterations, order="simultaneous
         assert torch.isfinite(expected).all()
         assert (expected - theta).abs().max() > 1e-3, "nothing happened"
         assert torch.allclose(got, expected, rtol=0, atol=close), float((got - expected).abs().max())
+
+
+def test_the_plain_loop_knows_every_rule_and_refuses_another():
+    model, (run, *_) = five_runs("svm")
+    assert set(ORDERS) <= set(RULES)
+    with pytest.raises(InputError, match="order = 'backwards': must be one of simultaneous"):
+        next(plain_loop(run, model, scattered(model, run.clients), iterations=1, batch_size=2, order="backwards"))
 
 
 def five_runs(name, **more):

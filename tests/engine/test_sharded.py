@@ -12,8 +12,7 @@ from tests.worlds import ALGORITHMS, BATCH, MODELS, advance, erdos_renyi, final,
 
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES, Simultaneous
-from dspodfl.engine import Shard, Split, Stack, simulate
-from dspodfl.engine.steppers import sharded as splitting
+from dspodfl.engine import Shard, Split, Stack, loop, simulate
 from dspodfl.errors import InputError
 from dspodfl.network.graph import GENERATORS, generate
 from dspodfl.network.topology import Flicker, Waypoint
@@ -38,7 +37,7 @@ def split_up(
     shards = [Shard.of(stack, owners, rank, ranks) for rank in range(ranks)]
 
     def work(team):
-        team.ahead = torch.device(device).type != "cuda"  # as the real transport has it
+        team.prepost_receives = torch.device(device).type != "cuda"  # as the real transport has it
         shard = shards[team.rank]
         mine = [np.flatnonzero(owner == team.rank) for owner in owners]
         held = parts([run.data for run in runs], mine)
@@ -244,14 +243,14 @@ def test_on_a_gpu_stacks_can_be_split_as_well(name, rule, ranks, monkeypatch):
     model, dataset = MODELS[name]()
     if name == "cnn" and rule != "simultaneous":
         pytest.skip("other rules take gradients by torch.func, which is not for threads")
-    chosen, real = [], splitting.choose
-    monkeypatch.setattr(splitting, "choose", lambda *a: chosen.append(real(*a)) or chosen[-1])
+    chosen, real = [], loop.choose
+    monkeypatch.setattr(loop, "choose", lambda *a: chosen.append(real(*a)) or chosen[-1])
     runs = [make_run(algorithm, seed, n=7, data=dataset) for seed, algorithm in enumerate(ALGORITHMS)]
     runs.append(make_run("dspodfl", 9, graph=erdos_renyi(20, 4, p=0.2), data=dataset, refresh=7))
     looks, sent, _ = split_up(runs, model, ranks, rule=rule, dtype=torch.float32, device="cuda")
     assert (min(sent) > 0) == (ranks > 1)
     if rule == "simultaneous":
-        assert {type(way).__name__ for way in chosen} == {"Networks" if name == "cnn" else "Fused"}
+        assert {type(way).__name__ for way in chosen} == {"CudaNetwork" if name == "cnn" else "CudaLinear"}
     assert_the_same(runs, model, looks, dtype=torch.float32, close=1e-4, rule=rule)
 
 

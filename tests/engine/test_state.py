@@ -11,7 +11,7 @@ from dspodfl._kernels.cpu import linear as compiled
 from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack, State, simulate, state
-from dspodfl.engine.steppers import cuda as gpu
+from dspodfl.engine.steppers import cuda_base
 from dspodfl.errors import InputError
 from dspodfl.network.graph import generate
 from dspodfl.network.topology import Flicker, Markov, Waypoint
@@ -197,12 +197,12 @@ class TestOnAGpu:
     pytestmark = on_gpu
 
     def test_a_loop_goes_on_from_its_state_at_every_iteration_to_the_last_bit(self, name, graphs, tf32, monkeypatch):
-        monkeypatch.setattr(gpu, "GRAPHS", graphs)
+        monkeypatch.setattr(cuda_base, "GRAPHS", graphs)
         model, dataset = MODELS[name]()
         assert_any_state_is_gone_on_from(five_runs(dataset), model, device="cuda", tf32=tf32)
 
     def test_it_does_where_a_run_is_frozen(self, name, graphs, tf32, monkeypatch):
-        monkeypatch.setattr(gpu, "GRAPHS", graphs)
+        monkeypatch.setattr(cuda_base, "GRAPHS", graphs)
         model, dataset = MODELS[name]()
         runs = five_runs(dataset)
         runs[1] = replace(runs[1], learning_rate=Constant(1e30))

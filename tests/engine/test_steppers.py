@@ -12,7 +12,10 @@ from dspodfl._kernels.cuda import conv_reference as conv_twin
 from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
-from dspodfl.engine.steppers import local as ways
+from dspodfl.engine.exchange import Split
+from dspodfl.engine.steppers.base import choose
+from dspodfl.engine.steppers.compiled import ALONE, Compiled
+from dspodfl.engine.steppers.plain import Plain
 from dspodfl.network.graph import generate
 from dspodfl.network.topology import Flicker, Waypoint
 from dspodfl.problem import problem as problems
@@ -31,7 +34,9 @@ def chosen(name, rule="simultaneous", **more):
     model, dataset = MODELS[name]()
     stack = Stack(five_runs(dataset))
     problem = Problem(model, [(run.seed, run.data) for run in stack.runs], batch_size=4, **more)
-    return ways.choose(stack, problem, RULES[rule], problem.pack(scattered(model, stack.clients).to(problem.dtype)))
+    return choose(
+        Split.local(stack), problem, RULES[rule], problem.pack(scattered(model, stack.clients).to(problem.dtype))
+    )
 
 
 @pytest.fixture
@@ -44,17 +49,17 @@ def plain(monkeypatch):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("order", RULES)
 def test_the_paper_s_update_of_linear_models_is_compiled_and_everything_else_is_not(name, order):
-    expected = ways.Compiled if name in LINEAR and order == "simultaneous" else ways.Stepwise
+    expected = Compiled if name in LINEAR and order == "simultaneous" else Plain
     assert type(chosen(name, order)) is expected
 
 
 def test_without_a_compiler_everything_goes_the_plain_way(plain):
     plain()
-    assert type(chosen("svm")) is ways.Stepwise
+    assert type(chosen("svm")) is Plain
 
 
 def test_gradients_in_another_precision_than_the_models_go_the_plain_way():
-    assert type(chosen("svm", compute=torch.bfloat16)) is ways.Stepwise
+    assert type(chosen("svm", compute=torch.bfloat16)) is Plain
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
@@ -124,7 +129,7 @@ def test_a_frozen_run_stays_as_it_is_by_every_way(compiler, plain):
 
 def test_a_run_goes_on_alone_for_a_while_where_the_cores_are_busy(monkeypatch):
     way = chosen("svm")
-    if type(way) is not ways.Compiled:
+    if type(way) is not Compiled:
         pytest.skip("needs Numba")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     _, dataset = MODELS["svm"]()
@@ -133,8 +138,8 @@ def test_a_run_goes_on_alone_for_a_while_where_the_cores_are_busy(monkeypatch):
     heard = []
     monkeypatch.setattr(compiled, "advance", lambda **how: heard.append(how["threads"]) or 10_000 * (len(heard) == 3))
     for t in range(40):
-        way.go(t, t + 1)
-    assert heard == [2] * 3 + [1] * ways.ALONE + [2] * (40 - 3 - ways.ALONE)
+        way.advance(t, t + 1)
+    assert heard == [2] * 3 + [1] * ALONE + [2] * (40 - 3 - ALONE)
 
 
 def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_are_allowed(monkeypatch):

@@ -18,7 +18,7 @@ from tests.on_ranks import mixed_twice
 from dspodfl import Config, InputError, Result
 from dspodfl import run as run_alone
 from dspodfl.config.toml import dumps
-from dspodfl.engine import Alone
+from dspodfl.engine import LocalTransport
 from dspodfl.network.graph import GENERATORS
 from dspodfl.study.result import Key
 from dspodfl.study.store.checkpoint import Store
@@ -236,15 +236,15 @@ def the_transport_does_what_it_says(found):
         others = [other for other in range(ranks) if other != rank]
         assert said["came"] == [None if other == rank else [[float(other)] * 3] * (1 + rank) for other in range(ranks)]
         assert said["sent"] == sum(4 * 3 * (1 + other) for other in others)
-        assert said["total"] == [ranks, sum(range(ranks))]
-        assert said["collect"] == [[other] * (other + 1) for other in range(ranks)]
-        assert (said["share"], said["any"]) == (0, (True, False))
+        assert said["all_reduce_sum"] == [ranks, sum(range(ranks))]
+        assert said["all_gather"] == [[other] * (other + 1) for other in range(ranks)]
+        assert (said["broadcast"], said["any"]) == (0, (True, False))
         assert said["bells"] == (False, True, False)
 
 
 def a_rule_that_mixes_twice_is_the_rule_on_one(found):
     _, _, answers = found
-    alone = mixed_twice(Alone(), merged(SHORT, CLIENTS))
+    alone = mixed_twice(LocalTransport(), merged(SHORT, CLIENTS))
     same_but_for_rounding(answers["mixed twice"]["metrics"], alone["metrics"])
     for key, tensors in alone["models"].items():
         for name, values in tensors.items():

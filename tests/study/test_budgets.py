@@ -13,7 +13,7 @@ from tests.teams import together
 
 from dspodfl import Config, Result, Simulation, run
 from dspodfl.config import dumps
-from dspodfl.engine import Alone
+from dspodfl.engine import LocalTransport
 from dspodfl.engine.horizon import last_iterations
 from dspodfl.errors import ConfigError
 from dspodfl.network.budget import Budget, ended_by
@@ -153,7 +153,7 @@ def over(config, ranks, split):
             pass
         return simulation.result()
 
-    return together(ranks, work)[0] if ranks > 1 else work(Alone())
+    return together(ranks, work)[0] if ranks > 1 else work(LocalTransport())
 
 
 def close(one, other):
@@ -191,9 +191,9 @@ def test_networks_whose_baselines_are_over_leave_the_stack_and_come_to_the_same(
 
     stacks, real = [], loop.choose
 
-    def choose(stack, *more):
-        stacks.append(len(stack.runs))
-        return real(stack, *more)
+    def choose(split, *more):
+        stacks.append(len(split.shard.stack.runs))
+        return real(split, *more)
 
     monkeypatch.setattr(loop, "choose", choose)
     small = run(config, device="cpu")
@@ -312,7 +312,7 @@ def test_runs_that_have_left_the_stack_are_held_once_when_clients_are_split_agai
         def work(team):
             return kept(team, stop, Unfinished.read(tmp_path / "out") if resumed else None)
 
-        return together(count, work)[0] if count > 1 else work(Alone())
+        return together(count, work)[0] if count > 1 else work(LocalTransport())
 
     on(ranks, (first + last) // 3, False)
     on(later, 2 * (first + last) // 3, True)  # a checkpoint of what was resumed

@@ -14,7 +14,7 @@ from tests.study.test_waves import in_waves
 from tests.teams import together
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
-from dspodfl.engine import Alone
+from dspodfl.engine import LocalTransport
 from dspodfl.problem import evaluation
 from dspodfl.problem import problem as problems
 from dspodfl.problem.evaluation import BatchEvaluator, evaluated_clients, evaluated_samples, ordered_sum
@@ -447,9 +447,9 @@ def test_runs_that_stand_at_different_iterations_go_on_in_one_process_and_stop_t
     together(2, lambda team: kept_apart(team, tmp_path / "out", lambda iteration: 2 < iteration < 12))
     before = Unfinished.read(tmp_path / "out")
     assert before.start.about["behind"]
-    _, stopped, _ = kept_apart(Alone(), tmp_path / "out", lambda iteration: iteration > 0, before)
+    _, stopped, _ = kept_apart(LocalTransport(), tmp_path / "out", lambda iteration: iteration > 0, before)
     assert stopped
-    metrics = kept_apart(Alone(), tmp_path / "out", before=Unfinished.read(tmp_path / "out"))[2]
+    metrics = kept_apart(LocalTransport(), tmp_path / "out", before=Unfinished.read(tmp_path / "out"))[2]
     exact = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "delay_total"]
     assert metrics[exact].equals(whole[exact])
     assert np.allclose(metrics["loss"], whole["loss"], rtol=1e-5)

@@ -10,7 +10,7 @@ from tests.study.test_waves import in_waves
 from tests.teams import together
 
 from dspodfl import InputError, Simulation
-from dspodfl.engine import Alone
+from dspodfl.engine import LocalTransport
 from dspodfl.study.builder import build
 from dspodfl.study.division import Division
 from dspodfl.study.measurements import Findings
@@ -76,7 +76,7 @@ def test_where_clients_are_split_every_rank_knows_the_rows_and_the_first_keeps_t
     def work(team):
         findings = Findings(STUDY, divided(team, "clients"))
         team.sent += 10 * (team.rank + 1)
-        assembled = lambda r: team.total(torch.tensor([[r]]))  # noqa: E731  # all ranks have to ask
+        assembled = lambda r: team.all_reduce_sum(torch.tensor([[r]]))  # noqa: E731  # all ranks have to ask
         findings.add(looked_at(LAST, [0, 1], planned([0, 1], [2, 3]), assembled), seconds=1.0)
         findings.meet(over=True)
         return findings
@@ -93,7 +93,7 @@ def test_where_clients_are_split_every_rank_knows_the_rows_and_the_first_keeps_t
 
 def test_models_of_a_wave_are_kept_where_another_follows():
     plan = planned([0, 1], [2, 3])
-    findings = Findings(STUDY, divided(Alone(), "alone"))
+    findings = Findings(STUDY, divided(LocalTransport(), "alone"))
     for found in (looked_at(LAST, [0, 1], plan), looked_at(2, [2, 3], plan.finished())):
         findings.add(found, seconds=1.0)
         findings.meet(found.over)
@@ -103,7 +103,7 @@ def test_models_of_a_wave_are_kept_where_another_follows():
 
 
 def test_models_of_the_only_wave_are_not_copied_aside():
-    findings = Findings(STUDY, divided(Alone(), "alone"))
+    findings = Findings(STUDY, divided(LocalTransport(), "alone"))
     findings.add(looked_at(LAST, [0, 1, 2, 3], planned([0, 1, 2, 3])), seconds=1.0)
     findings.meet(over=True)
     assert findings.complete and findings.known.finished == {}
@@ -170,7 +170,7 @@ def test_a_checkpoint_at_the_end_of_a_wave_stands_at_the_beginning_of_the_next(p
 
 
 def test_before_anything_is_measured_there_is_no_checkpoint():
-    findings = Findings(STUDY, divided(Alone(), "alone"))
+    findings = Findings(STUDY, divided(LocalTransport(), "alone"))
     assert findings.position() is None and not findings.complete
     with pytest.raises(InputError, match="at least one evaluation"):
         findings.checkpoint({})
@@ -186,7 +186,7 @@ def test_models_of_a_study_in_waves_whose_clients_are_split_are_those_of_one_pro
             pass
         return simulation.result()
 
-    alone, ours = work(Alone()), together(2, work)[0]
+    alone, ours = work(LocalTransport()), together(2, work)[0]
     for algorithm in alone.config["algorithms"]:
         for one, other in zip(alone.models(algorithm, 0), ours.models(algorithm, 0), strict=True):
             assert all(torch.allclose(one[name], other[name], rtol=0, atol=2e-6) for name in one)

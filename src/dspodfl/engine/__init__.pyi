@@ -2,10 +2,12 @@ from . import horizon as horizon
 from .device import choose_device as choose_device
 from .device import choose_precision as choose_precision
 from .device import products as products
+from .exchange import Split as Split
 from .horizon import last_iterations as last_iterations
 from .loop import Snapshot as Snapshot
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate
+from .reference import plain_loop as plain_loop
 from .shard import Shard as Shard
 from .shard import crossings as crossings
 from .stack import Block as Block
@@ -13,13 +15,12 @@ from .stack import Run as Run
 from .stack import Stack as Stack
 from .state import Piece as Piece
 from .state import State as State
-from .steppers.sharded import Split as Split
-from .transport.base import Alone as Alone
-from .transport.base import Team as Team
+from .transport.base import LocalTransport as LocalTransport
+from .transport.base import Transport as Transport
 
 __all__ = [
-    "Alone",
     "Block",
+    "LocalTransport",
     "Piece",
     "Run",
     "Shard",
@@ -27,12 +28,13 @@ __all__ = [
     "Split",
     "Stack",
     "State",
-    "Team",
+    "Transport",
     "choose_device",
     "choose_precision",
     "crossings",
     "horizon",
     "last_iterations",
+    "plain_loop",
     "products",
     "shrunk",
     "simulate",

@@ -1,11 +1,13 @@
 """Rows that cross between processes, iteration by iteration: which, to whom, and on their way.
 
-Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated.
+Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated. Where all
+clients are in one process, nothing crosses, and `NoExchange` does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +15,47 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine.shard import Crossings, Shard
-from dspodfl.engine.transport.base import Team, Wait
+from dspodfl.engine.stack import Stack
+from dspodfl.engine.transport.base import LocalTransport, Transport, Wait, nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The clients of a stack that are held here, and the transport to the processes that hold the others."""
+
+    shard: Shard
+    transport: Transport
+
+    @staticmethod
+    def local(stack: Stack) -> Split:
+        """Return the split of a stack whose clients are all held here."""
+        return Split(Shard.whole(stack), LocalTransport())
+
+    def exchange(self, like: Tensor, *, buffers: Sequence[Tensor] | None = None, once: bool = True) -> Exchange:
+        """Return what brings the others' rows.
+
+        Args:
+            like: Models, (clients, width); rows come to their device, in their precision.
+            buffers: Where rows come to: two, (halo, width) each. Default: new ones.
+            once: Whether rows cross exactly once in every iteration.
+        """
+        if not len(self.shard.halo):
+            return NoExchange()
+        if buffers is None:
+            buffers = like.new_empty((2, len(self.shard.halo), like.shape[1])).unbind()
+        return Exchange(self.shard, self.transport, buffers, once=once)
+
+    def assembled(self, values: Tensor, run: int) -> Tensor:
+        """What each process holds of the clients of a run, in their order; all processes ask together.
+
+        Shapes: (clients of the run owned here, ...) -> (clients of the run, ...).
+        """
+        owned = [self.shard.owned(rank, run) for rank in range(self.transport.ranks)]
+        parts = self.transport.all_gather(values, [len(numbers) for numbers in owned])
+        out = values.new_empty((self.shard.stack.runs[run].clients, *values.shape[1:]))
+        for numbers, part in zip(owned, parts, strict=True):
+            out[torch.from_numpy(numbers).to(out.device)] = part
+        return out
 
 
 class _Rows:
@@ -42,11 +84,11 @@ class Exchange:
     would take what was sent for another. ``buffers`` are two, (halo, width) each; iterations take turns.
     """
 
-    def __init__(self, shard: Shard, team: Team, buffers: Sequence[Tensor], *, once: bool = True) -> None:
-        self._shard, self._team, self._buffers = shard, team, buffers
-        self._ahead = team.ahead and once
+    def __init__(self, shard: Shard, transport: Transport, buffers: Sequence[Tensor], *, once: bool = True) -> None:
+        self._shard, self._transport, self._buffers = shard, transport, buffers
+        self._prepost = transport.prepost_receives and once
         self._out = buffers[0].new_empty((len(shard.leave.row), buffers[0].shape[1]))
-        self._nothing: list[Tensor | None] = [None] * team.ranks
+        self._nothing: list[Tensor | None] = [None] * transport.ranks
         self._expected: tuple[int, Wait] | None = None
 
     @property
@@ -54,15 +96,31 @@ class Exchange:
         """How many rows may come."""
         return len(self._shard.halo)
 
-    def load(self, active: np.ndarray) -> None:
+    def load(self, active: Tensor) -> None:
         """Take the active weights of a block. Shape: (iterations, links of the shard)."""
-        device = self._out.device
-        self.leave, self.come = (_Rows(which, active, device) for which in (self._shard.leave, self._shard.come))
+        device, weights = self._out.device, active.cpu().numpy()
+        self.leave, self.come = (_Rows(which, weights, device) for which in (self._shard.leave, self._shard.come))
+
+    def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """Cut iterations first … last − 1 of the block into those in which rows cross, one by one, and the others.
+
+        Yields:
+            The first iteration of a stretch, the one after its last, and whether rows cross.
+        """
+        crosses = (self.leave.bounds[first:last, -1] > 0) | (self.come.bounds[first:last, -1] > 0)
+        at = first
+        for t in (first + np.flatnonzero(crosses)).tolist():
+            if at < t:
+                yield at, t, False
+            yield t, t + 1, True
+            at = t + 1
+        if at < last:
+            yield at, last, False
 
     def of_width(self, width: int) -> Exchange:
         """The same for rows of another width, within the block that is loaded; never ahead."""
         buffers = self._buffers[0].new_empty((2, self.halo, width)).unbind()
-        out = Exchange(self._shard, self._team, buffers, once=False)
+        out = Exchange(self._shard, self._transport, buffers, once=False)
         out.leave, out.come = self.leave, self.come
         return out
 
@@ -70,21 +128,22 @@ class Exchange:
         """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
         return self._buffers[t % 2]
 
-    def arrived(self, t: int) -> tuple[Tensor, Tensor]:
-        """The rows of the halo that the t-th iteration brings, and what they hold, once they have been waited for."""
+    def receive(self, t: int, wait: Wait, halo: Tensor) -> None:
+        """Wait for the rows of the t-th iteration, and write them where they belong. Shape: halo (halo, width)."""
+        wait()
         rows = self.come.at(t)
-        return rows, self.came(t)[: len(rows)]
+        halo.index_copy_(0, rows, self.came(t)[: len(rows)])
 
     def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
         """Start what crosses at the t-th iteration of the block; client n is row homes[n] of ``theta``, or row n."""
         rows = self.leave.at(t)
         rows = rows if homes is None else homes.index_select(0, rows)
         torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
-        team, leaving = self._team, _cut(self._out, self.leave.bounds[t])
-        if not self._ahead:
-            return team.start(leaving, self._coming(t))
+        transport, leaving = self._transport, _cut(self._out, self.leave.bounds[t])
+        if not self._prepost:
+            return transport.start(leaving, self._coming(t))
         arrived = self._expect(t)
-        sent = team.start(leaving, self._nothing)
+        sent = transport.start(leaving, self._nothing)
         if t + 1 < len(self.come.bounds):
             self._expected = t + 1, self._expect(t + 1)
 
@@ -98,10 +157,37 @@ class Exchange:
         expected, self._expected = self._expected, None
         if expected is not None and expected[0] == t:
             return expected[1]
-        return self._team.start(self._nothing, self._coming(t))
+        return self._transport.start(self._nothing, self._coming(t))
 
     def _coming(self, t: int) -> list[Tensor | None]:
         return _cut(self.came(t), self.come.bounds[t])
+
+
+class NoExchange(Exchange):
+    """The exchange of a shard without a halo: no row comes, and none leaves."""
+
+    halo = 0
+
+    def __init__(self) -> None:
+        pass
+
+    def load(self, active: Tensor) -> None:
+        """Ignore the weights."""
+
+    def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """Give all iterations as one stretch in which no row crosses."""
+        yield first, last, False
+
+    def of_width(self, width: int) -> Exchange:
+        """Return itself."""
+        return self
+
+    def receive(self, t: int, wait: Wait, halo: Tensor) -> None:
+        """Do nothing."""
+
+    def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
+        """Start nothing."""
+        return nothing
 
 
 def _cut(buffer: Tensor, bounds: np.ndarray) -> list[Tensor | None]:

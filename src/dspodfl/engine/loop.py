@@ -12,11 +12,12 @@ from torch import Tensor
 
 from dspodfl.algorithms import Rule
 from dspodfl.engine.counters import Ledger, Tally, Totals
+from dspodfl.engine.exchange import Split
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.engine.state import Held, Piece, State, cut
-from dspodfl.engine.steppers import sharded as splitting
-from dspodfl.engine.steppers.local import Advance, choose, in_huge_pages
-from dspodfl.engine.steppers.sharded import Split
+from dspodfl.engine.steppers.base import Stepper, choose
+from dspodfl.engine.steppers.compiled import in_huge_pages
+from dspodfl.engine.transport.base import Transport
 from dspodfl.problem import Problem
 
 _WORDS_AT_ONCE = {"cpu": 2_000_000, "cuda": 128_000_000}
@@ -121,22 +122,21 @@ def simulate(
     Started from a state, it goes on as if it had never stopped: what was evaluated is not evaluated again, except for
     the ``pending`` runs, whose evaluation at that iteration was not finished. Unless it is None, the loop yields there,
     even if no run is pending.
-    With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows.
+    With a ``split``, problem and models are those of the clients held here, in the order of the shard's rows; without
+    one, all clients are held here.
     Shapes: initial (clients, p), or a run each (p,).
     """
     device = problem.device.type
     resumed = initial if isinstance(initial, State) else None
     totals = resumed.totals(stack) if resumed else _nothing(stack)
-    held = Held.all(stack) if split is None else split.shard.held
+    split = split or Split.local(stack)
+    held = split.shard.held
     theta = _start(held, problem, initial)
     carried = resumed.rule(held, rule.init(theta)) if resumed else None
-    if split is None:
-        advance = choose(stack, problem, rule, theta, carried)
-    else:
-        advance = splitting.choose(split, problem, rule, theta, carried)
+    stepper = choose(split, problem, rule, theta, carried)
     del theta  # it is used up, and may be large
     everyone = list(range(len(stack.runs)))
-    with closing(_Lookout(stack, problem, advance, held, split)) as lookout:
+    with closing(_Lookout(stack, problem, stepper, held, split.transport)) as lookout:
         for run, lost in resumed.diverged.items() if resumed else ():
             if lost:
                 lookout.freeze(run)
@@ -144,7 +144,7 @@ def simulate(
             yield lookout.at(0, everyone, [Counters()] * len(everyone), lambda: totals)
         else:
             over = stack.over(totals, iterations, problem.device)
-            if (yield from _made_up_for(lookout, stack, totals, over, pending, shrink and advance.idles)):
+            if (yield from _made_up_for(lookout, stack, totals, over, pending, shrink and stepper.idles)):
                 return
         words = stack.clients * (problem.batch_size + 1) + stack.all_links
         length = max(1, min(longest or _LONGEST_BLOCK[device], _WORDS_AT_ONCE[device] // words))
@@ -154,15 +154,15 @@ def simulate(
                 return
             if on_block:
                 on_block(block)
-            advance.load(block if split is None else split.shard.block(block))
+            stepper.load(split.shard.block(block))
             start, end = int(block.k[0]), int(block.k[-1]) + 1
             due = _due(block, every, at_delay, points, lookout.ended)
             reached = max(start, totals.iteration)
-            shrinking = set(range(start, end + 1)) & _shrinking(end) if shrink and advance.idles else set()
+            shrinking = set(range(start, end + 1)) & _shrinking(end) if shrink and stepper.idles else set()
             for stop in sorted({*due, *shrinking, end}):
                 while reached < stop:
                     pause = min(stop, max(reached + 1, reach(reached))) if reach else stop
-                    advance.go(reached - start, pause - start)
+                    stepper.advance(reached - start, pause - start)
                     if tick:
                         for k in range(reached, pause):
                             tick(k + 1)
@@ -231,27 +231,27 @@ class _Lookout:
     keep the memory of models that have failed for lack of it.
     """
 
-    def __init__(self, stack: Stack, problem: Problem, advance: Advance, held: Held, split: Split | None) -> None:
-        self._stack, self._problem, self._held, self._split = stack, problem, held, split
-        self._advance: Advance | None = advance
+    def __init__(self, stack: Stack, problem: Problem, stepper: Stepper, held: Held, transport: Transport) -> None:
+        self._stack, self._problem, self._held, self._transport = stack, problem, held, transport
+        self._stepper: Stepper | None = stepper
         self._diverged = [False] * len(stack.runs)
         self._iteration = 0
         self.ended: set[int] = set()
 
     def freeze(self, run: int) -> None:
         """Leave a run whose models are lost as it is from now on; one with a budget is over."""
-        assert self._advance is not None
+        assert self._stepper is not None
         self._diverged[run] = True
-        self._advance.freeze(run)
+        self._stepper.freeze(run)
         if self._stack.runs[run].spends:
             self.ended.add(run)
 
     def end(self, runs: Iterable[int]) -> None:
         """Leave runs that are over as they are from now on."""
-        assert self._advance is not None
+        assert self._stepper is not None
         for run in set(runs) - self.ended:
-            if not self._advance.rests and not self._diverged[run]:
-                self._advance.freeze(run)
+            if not self._stepper.rests and not self._diverged[run]:
+                self._stepper.freeze(run)
             self.ended.add(run)
 
     @property
@@ -275,10 +275,10 @@ class _Lookout:
         shrinks: bool = False,
     ) -> Snapshot:
         """The snapshot of an iteration, for some runs; ``counted`` gives what was counted before, ``ends`` end here."""
-        assert self._advance is not None
+        assert self._stepper is not None
         self._iteration = iteration
-        theta = self._advance.theta
-        for r in _lost(self._held, theta, due, self._split) if due else ():
+        theta = self._stepper.theta
+        for r in _lost(self._held, theta, due, self._transport) if due else ():
             if not self._diverged[r]:
                 self.freeze(r)
         self.end(ends)
@@ -288,20 +288,20 @@ class _Lookout:
         return Snapshot(iteration, theta, due, here, lost, self._problem, state, ended, shrinks, self.freeze)
 
     def _pieces(self, iteration: int, totals: Totals) -> Iterator[Piece]:
-        way = self._advance
-        if way is None or iteration != self._iteration:
+        stepper = self._stepper
+        if stepper is None or iteration != self._iteration:
             raise RuntimeError(f"the loop has gone on from iteration {iteration}, whose state was asked for")
         unpack, parameters = self._problem.unpack, self._problem.model.parameters
-        models = partial(_unpacked, unpack, way)
-        return cut(self._stack, self._held, totals, models, parameters, way.state, self._diverged)
+        models = partial(_unpacked, unpack, stepper)
+        return cut(self._stack, self._held, totals, models, parameters, stepper.state, self._diverged)
 
     def close(self) -> None:
         """Let go of the models."""
-        self._advance = None
+        self._stepper = None
 
 
-def _unpacked(unpack: Callable[[Tensor], Tensor], way: Advance, rows: slice) -> Tensor:
-    return unpack(way.theta[rows])
+def _unpacked(unpack: Callable[[Tensor], Tensor], stepper: Stepper, rows: slice) -> Tensor:
+    return unpack(stepper.theta[rows])
 
 
 def _nothing(stack: Stack) -> Totals:
@@ -328,7 +328,7 @@ def _start(held: Held, problem: Problem, initial: Tensor | Sequence[Tensor] | St
     return theta
 
 
-def _lost(held: Held, theta: Tensor, due: list[int], split: Split | None) -> list[int]:
+def _lost(held: Held, theta: Tensor, due: list[int], transport: Transport) -> list[int]:
     """Those among the runs looked at whose parameters are no longer all finite, here or elsewhere."""
     if len(due) < len(held.of_run):
         finite = [_finite(theta[held.of_run[r]]).all() for r in due]
@@ -336,10 +336,8 @@ def _lost(held: Held, theta: Tensor, due: list[int], split: Split | None) -> lis
     else:
         every = _finite(theta)
         sound = [True] * len(due) if bool(every.all()) else [bool(every[held.of_run[r]].all()) for r in due]
-    if split is not None:
-        gone = torch.tensor([not fine for fine in sound], dtype=torch.float64, device=theta.device)
-        sound = [count == 0 for count in split.team.total(gone).tolist()]
-    return [r for r, fine in zip(due, sound, strict=True) if not fine]
+    gone = transport.all_reduce_sum(torch.tensor([not fine for fine in sound], dtype=torch.float64))
+    return [r for r, count in zip(due, gone.tolist(), strict=True) if count]
 
 
 def _finite(theta: Tensor) -> Tensor:

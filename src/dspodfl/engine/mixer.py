@@ -1,13 +1,24 @@
-"""P(k)Θ for every run of a stack: batched dense products where runs are small, sparse sums where one is large."""
+"""P(k)Θ for every run of a stack: batched dense products where runs are small, sparse sums where one is large.
+
+`Mixer` is for stacks whose clients are all in one process, `HaloMixer` for those that are split over several.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import mixing
-from dspodfl.engine.stack import Stack
+from dspodfl.algorithms import Rule, declared_mixes
+from dspodfl.engine.exchange import Exchange, Split
+from dspodfl.engine.shard import Shard
+from dspodfl.engine.stack import Neighbours, Stack
+from dspodfl.engine.transport.base import Wait
+from dspodfl.errors import InputError
 
 DENSE = 64
 """Runs of up to this many clients mix by dense products."""
@@ -43,6 +54,13 @@ class Mixer:
                 weight = _matrices(1, run.clients, place, weight)[:, 0]
             self._blocks.append(weight)
 
+    def begin(self, t: int, theta: Tensor) -> Callable[..., Tensor]:
+        """Return what multiplies an array by P of the t-th iteration; ``theta`` are the models before it."""
+        return partial(self.apply, t)
+
+    def end(self) -> None:
+        """Take note that the iteration is over."""
+
     def apply(self, t: int, theta: Tensor, minus: Tensor | None = None) -> Tensor:
         """P at the t-th iteration of the block times a stacked array, less another, which is written over.
 
@@ -65,6 +83,85 @@ class Mixer:
             else:
                 out[rows] = sparse(run.rates.graph.edges, here, theta[rows])
         return out if minus is None else torch.sub(out, minus, out=minus)
+
+
+class HaloMixer:
+    """Applies P(k) to the rows of a shard; rows of other processes come in between.
+
+    Args:
+        split: The clients held here, and the transport to the others.
+        theta: The models, (clients, width).
+        rule: The rule that mixes; it may declare how often.
+        mixes_first: Whether it mixes the models as they are before the iteration: their rows start on their way then.
+    """
+
+    def __init__(self, split: Split, theta: Tensor, rule: Rule, *, mixes_first: bool = False) -> None:
+        self._shard, self._width, self._early_start = split.shard, theta.shape[1], mixes_first
+        self._rule, self._declared, self._mixed = type(rule).__name__, declared_mixes(rule), 0
+        self._exchange = split.exchange(theta, once=self._declared == 1)
+        self._others: dict[int, Exchange] = {}
+        self._both = theta.new_zeros((len(theta) + len(split.shard.halo), self._width))
+        fast = mixing.available(theta.device, theta.dtype)
+        self._links = mixing.Links.of(_with_halo(split.shard), theta.device) if fast else None
+        self._early: Wait | None = None
+
+    def load(self, active: Tensor) -> None:
+        """Take the active weights r_ij v̂_ij of a block. Shape: (iterations, links of the shard)."""
+        self._active, self._others = active, {}
+        self._exchange.load(active)
+
+    def begin(self, t: int, theta: Tensor) -> Callable[..., Tensor]:
+        """Return what multiplies an array by P of the t-th iteration; ``theta`` are the models before it."""
+        self._early = self._exchange.start(t, theta) if self._early_start else None
+        self._mixed = 0
+        return partial(self.apply, t)
+
+    def end(self) -> None:
+        """Refuse a rule that has not mixed as often as it declares: ranks would wait for each other.
+
+        Raises:
+            InputError: The rule has mixed fewer times.
+        """
+        self._check_count(self._mixed)
+
+    def apply(self, t: int, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """P at the t-th iteration of the block times an array, less another, which is written over.
+
+        Shapes: (clients, p) each.
+        """
+        if self._mixed == self._declared:
+            self._check_count(self._mixed + 1)
+        self._mixed += 1
+        exchange = self._exchange_of(x.shape[1])
+        wait = self._early or exchange.start(t, x)
+        own, same = len(x), x.shape[1] == self._width
+        both = self._both if same else x.new_zeros((len(self._both), x.shape[1]))
+        both[:own] = x
+        exchange.receive(t, wait, both[own:])
+        if self._links is not None:
+            mixed = mixing.mixed(both, self._links, self._active[t])[:own]
+        else:
+            mixed = sparse(self._shard.ends, self._active[t], both)[:own]
+        return mixed if minus is None else torch.sub(mixed, minus, out=minus)
+
+    def _check_count(self, mixed: int) -> None:
+        if self._declared is not None and mixed != self._declared:
+            allowed = f"{mixed}, as often as the rule mixes (or leave it out)"
+            raise InputError(f"{self._rule}.mixes", self._declared, allowed)
+
+    def _exchange_of(self, width: int) -> Exchange:
+        """What brings rows of a width: rules may mix other things than models."""
+        if width == self._width:
+            return self._exchange
+        if width not in self._others:
+            self._others[width] = self._exchange.of_width(width)
+        return self._others[width]
+
+
+def _with_halo(shard: Shard) -> Neighbours:
+    """The links seen from each row, of which the halo's have none."""
+    links = shard.neighbours
+    return Neighbours(np.pad(links.ptr, (0, len(shard.halo)), "edge"), links.col, links.link)
 
 
 def _place(edges: np.ndarray, n: int, device: torch.device) -> Tensor:

@@ -14,17 +14,37 @@ from torch import Tensor
 
 from dspodfl import rng
 from dspodfl.engine.stack import Run
+from dspodfl.errors import InputError
 from dspodfl.network import Events, Meter, Part
 from dspodfl.problem.models import Model
 from dspodfl.rng import Stream
 
 Gradient = Callable[[int, Tensor], Tensor]
+ORDERS = ("simultaneous", "combine_then_adapt", "adapt_then_combine")
+"""The updates that the plain loop knows, by the names of `dspodfl.algorithms.RULES`."""
 
 
 def plain_loop(
     run: Run, model: Model, initial: Tensor, *, iterations: int, batch_size: int, order: str = "simultaneous"
 ) -> Iterator[Tensor]:
-    """Θ after 1, 2, … updates of one run, until it is over. Shapes: initial (clients, p), whose dtype is kept."""
+    """Advance one run as the paper's pseudocode says it: the reference implementation of `simulate`.
+
+    Args:
+        run: The run; its budget and its cap end it.
+        model: What each client minimises.
+        initial: The initial models, (clients, p); their dtype is kept.
+        iterations: The most iterations to make.
+        batch_size: Samples of a minibatch.
+        order: The name of the update: "simultaneous" (the paper's), "combine_then_adapt" or "adapt_then_combine".
+
+    Yields:
+        The models after 1, 2, … updates, (clients, p).
+
+    Raises:
+        InputError: No update has this name.
+    """
+    if order not in ORDERS:
+        raise InputError("order", order, f"one of {', '.join(ORDERS)}")
     graph, data = run.rates.graph, run.data
     dtype = initial.dtype
     inputs = torch.from_numpy(data.dataset.normalized(data.dataset.x_train))

@@ -45,7 +45,10 @@ class Crossings:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A process's rows: the clients it owns, run by run and in order, then the halo, by owner and in order."""
+    """A process's rows: the clients it owns, run by run and in order, then the halo, by owner and in order.
+
+    A process that works alone has a shard too, with an empty halo (`Shard.whole`).
+    """
 
     stack: Stack
     rank: int
@@ -54,14 +57,8 @@ class Shard:
     own: np.ndarray  # (owned,) rows of the stack
     halo: np.ndarray  # (halo,) rows of the stack
     link: np.ndarray  # (links,) those of the stack that touch an owned client
-    ends: np.ndarray  # (links, 2) rows here
     rows: list[slice]  # of run r here
     links: list[slice]  # of run r here
-    inner: Neighbours  # of owned clients, owned themselves
-    outer: Neighbours  # of owned clients, in the halo, counted from 0
-    neighbours: Neighbours  # of owned clients, rows here, in the order of the stack
-    leave: Crossings
-    come: Crossings
 
     @staticmethod
     def of(stack: Stack, owners: Sequence[np.ndarray], rank: int, ranks: int) -> Shard:
@@ -76,40 +73,80 @@ class Shard:
         halo = np.concatenate([part.halo + start for part, start in zip(parts, offsets, strict=True)])
         halo = halo[np.lexsort((halo, owner[halo]))]
         link = np.concatenate([part.link + at.start for part, at in zip(parts, stack.links, strict=True)])
-        here = np.full(stack.clients, -1)
-        here[own] = np.arange(len(own))
-        here[halo] = len(own) + np.arange(len(halo))
-        ends = here[stack.edges[link]]
-        inside = (ends < len(own)).all(axis=1)
-        cut = np.flatnonzero(~inside)
-        mine, theirs = ends[cut].min(axis=1), ends[cut].max(axis=1) - len(own)
-        numbers = np.flatnonzero(inside)
-        i, j = ends[numbers].T
-        return Shard(
-            stack,
-            rank,
-            ranks,
-            owner,
-            own,
-            halo,
-            link,
-            ends,
-            slices([len(part.client) for part in parts]),
-            slices([len(part.link) for part in parts]),
-            _neighbours(np.concatenate([i, j]), np.concatenate([j, i]), np.tile(numbers, 2), len(own)),
-            _neighbours(mine, theirs, cut, len(own)),
-            _everyone(ends, own, halo),
-            crossings(mine, owner[halo[theirs]], cut, ranks),
-            crossings(theirs, owner[halo[theirs]], cut, ranks),
-        )
+        rows, links = (slices([len(part.client) for part in parts]), slices([len(part.link) for part in parts]))
+        return Shard(stack, rank, ranks, owner, own, halo, link, rows, links)
+
+    @staticmethod
+    def whole(stack: Stack) -> Shard:
+        """Return the shard of a process that owns all clients: its rows are those of the stack, and its halo is empty.
+
+        Args:
+            stack: The runs.
+        """
+        own, link = np.arange(stack.clients), np.arange(stack.all_links)
+        return Shard(stack, 0, 1, np.zeros_like(own), own, own[:0], link, stack.rows, stack.links)
 
     @property
     def clients(self) -> int:
         """How many clients it owns."""
         return len(self.own)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it owns every client: rows and links here are those of the stack."""
+        return len(self.own) == self.stack.clients
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """Both ends of every link, as rows here. Shape: (links, 2)."""
+        if self.is_whole:
+            return self.stack.edges
+        here = np.full(self.stack.clients, -1)
+        here[self.own] = np.arange(len(self.own))
+        here[self.halo] = len(self.own) + np.arange(len(self.halo))
+        return np.asarray(here[self.stack.edges[self.link]])
+
+    @cached_property
+    def inner(self) -> Neighbours:
+        """The neighbours of owned clients that are owned themselves."""
+        numbers = np.flatnonzero((self.ends < len(self.own)).all(axis=1))
+        i, j = self.ends[numbers].T
+        return _neighbours(np.concatenate([i, j]), np.concatenate([j, i]), np.tile(numbers, 2), len(self.own))
+
+    @cached_property
+    def outer(self) -> Neighbours:
+        """The neighbours of owned clients that are in the halo, counted from 0."""
+        cut, mine, theirs = self._cut
+        return _neighbours(mine, theirs, cut, len(self.own))
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The neighbours of owned clients, as rows here, in the order of the stack."""
+        return self.stack.neighbours if self.is_whole else _everyone(self.ends, self.own, self.halo)
+
+    @cached_property
+    def leave(self) -> Crossings:
+        """Owned rows that other processes may need."""
+        cut, mine, theirs = self._cut
+        return crossings(mine, self.owner[self.halo[theirs]], cut, self.ranks)
+
+    @cached_property
+    def come(self) -> Crossings:
+        """Rows of the halo that may be needed here."""
+        cut, _, theirs = self._cut
+        return crossings(theirs, self.owner[self.halo[theirs]], cut, self.ranks)
+
+    @cached_property
+    def _cut(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The links that lead to the halo, and their ends: the owned row, and the row of the halo, counted from 0."""
+        cut = np.flatnonzero((self.ends >= len(self.own)).any(axis=1))
+        ends = self.ends[cut]
+        return cut, ends.min(axis=1), ends.max(axis=1) - len(self.own)
+
     def block(self, block: Block) -> Block:
         """The events of the clients and links here; tallies are of the whole stack."""
+        if self.is_whole:
+            return block
         own, link = (torch.from_numpy(numbers).to(block.v.device) for numbers in (self.own, self.link))
         return replace(
             block,
@@ -126,6 +163,8 @@ class Shard:
     @cached_property
     def held(self) -> Held:
         """What is carried here: the owned rows, and the links whose first client is owned."""
+        if self.is_whole:
+            return Held.all(self.stack)
         first = self.owner[self.stack.edges[self.link, 0]] == self.rank
         links = [int(first[its].sum()) for its in self.links]
         return Held(self.stack, self.own, self.link[first], self.rows, slices(links))

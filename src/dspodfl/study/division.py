@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dspodfl.algorithms import Sporadic
-from dspodfl.engine import Alone, Piece, Run, Shard, Split, Stack, Team, crossings
+from dspodfl.engine import LocalTransport, Piece, Run, Shard, Split, Stack, Transport, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 from dspodfl.study.placement import cut, deal, place
 
@@ -26,7 +26,7 @@ _MIXING = 0.3
 class Division:
     """Which runs, or which clients, each rank of a team has."""
 
-    team: Team
+    team: Transport
     kind: str  # "alone", "runs" or "clients"
     why: str
     works: list[float]  # of each run, where runs are divided
@@ -36,7 +36,7 @@ class Division:
     @staticmethod
     def alone(runs: Sequence[Run]) -> Division:
         """Everything here."""
-        return Division(Alone(), "alone", "one process", [], [])
+        return Division(LocalTransport(), "alone", "one process", [], [])
 
     @property
     def fewest(self) -> int:
@@ -64,10 +64,10 @@ class Division:
                 "ranks", self.team.ranks, f"at most {few}, the runs that advance together in this checkpoint"
             )
 
-    def split(self, stack: Stack, wave: Sequence[int]) -> Split | None:
-        """How the clients of a wave's stack are split; None where all are here."""
+    def split(self, stack: Stack, wave: Sequence[int]) -> Split:
+        """Which clients of a wave's stack are held here, and how the others are reached."""
         if self.kind != "clients":
-            return None
+            return Split.local(stack)
         shard = Shard.of(stack, [self.owners[r] for r in wave], self.team.rank, self.team.ranks)
         return Split(shard, self.team)
 
@@ -80,7 +80,7 @@ class Division:
             return values
         owner = self.owners[run]
         owned = [np.flatnonzero(owner == rank) for rank in range(self.team.ranks)]
-        parts = self.team.collect(values, [len(numbers) for numbers in owned])
+        parts = self.team.all_gather(values, [len(numbers) for numbers in owned])
         out = values.new_empty((len(owner), *values.shape[1:]))
         for numbers, part in zip(owned, parts, strict=True):
             out[torch.from_numpy(numbers).to(out.device)] = part
@@ -142,13 +142,13 @@ def choose_split(wanted: str, runs: Sequence[Run], ranks: int) -> tuple[str, str
     return kind, why
 
 
-def divide(wanted: str, runs: Sequence[Run], team: Team, free: int | None = None) -> Division:
+def divide(wanted: str, runs: Sequence[Run], team: Transport, free: int | None = None) -> Division:
     """Divide a study over a team; ``free`` is the memory that this rank may take, in bytes."""
     if team.ranks == 1:
         return Division.alone(runs)
     ranks = team.ranks
     kind, why = agreed(team, lambda: choose_split(wanted, runs, ranks))
-    memory = int(team.total(torch.tensor(float(free or 0), dtype=torch.float64)))
+    memory = int(team.all_reduce_sum(torch.tensor(float(free or 0), dtype=torch.float64)))
     if kind == "runs":
         return Division(team, kind, why, [work(run) for run in runs], [], memory)
     owners: dict[int, np.ndarray] = {}
@@ -157,7 +157,7 @@ def divide(wanted: str, runs: Sequence[Run], team: Team, free: int | None = None
             d = run.rates.sgd(np.zeros(1, dtype=np.int64))[0]
             owners[id(run.rates)] = place(run.rates.graph, run.data.sizes, d, ranks)
     # Rank 0's answer is everybody's: libraries of other versions may place clients elsewhere.
-    placed = team.share([owners.get(id(run.rates)) for run in runs])
+    placed = team.broadcast([owners.get(id(run.rates)) for run in runs])
     return Division(team, kind, why, [], placed, memory)
 
 
@@ -169,7 +169,7 @@ class Pace:
     """
 
     def __init__(
-        self, team: Team, every: int, iterations: int, ahead: Callable[[int], int] | None, first: int = 0
+        self, team: Transport, every: int, iterations: int, ahead: Callable[[int], int] | None, first: int = 0
     ) -> None:
         self._team, self._every, self._iterations, self._ahead = team, every, iterations, ahead
         self._next, self._before = first, 0
@@ -179,7 +179,7 @@ class Pace:
     def reach(self, iteration: int) -> int:
         """How far to go from an iteration: to the next meeting."""
         if iteration >= self._next or iteration < self._before:  # we have met, or a new wave begins
-            wanted = self._team.share(self._ahead(iteration) if self._ahead else self._iterations)
+            wanted = self._team.broadcast(self._ahead(iteration) if self._ahead else self._iterations)
             regular = iteration - iteration % self._every + self._every
             self._next = max(iteration + 1, min(wanted, regular, self._iterations))
         self._before = iteration
@@ -190,14 +190,14 @@ class Pace:
         return iteration in (0, self._next)
 
 
-def agreed(team: Team, step: Callable[[], T]) -> T:
+def agreed(team: Transport, step: Callable[[], T]) -> T:
     """A step that all ranks take, or none: what goes wrong on one of them is an error on all."""
     failure: Exception | None = None
     try:
         done = step()
     except (InputError, ConfigError, DataError, OutOfMemoryError, OSError) as error:
         failure = error
-    said = team.share(team.gather(None if failure is None else str(failure)))
+    said = team.broadcast(team.gather(None if failure is None else str(failure)))
     for rank, line in enumerate(said):
         if line is not None:
             failure = failure or DataError(f"rank {rank}: {line}")

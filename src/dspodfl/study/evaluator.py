@@ -31,7 +31,7 @@ class Judge:
     Args:
         stack: the runs.
         problem: their data and model.
-        split: the clients held here, where those of each run are divided over processes.
+        split: the clients held here, and the transport to the others; default: all are held here.
         still: whether models change by events alone.
         clients: how many clients of each run are evaluated; 0: all.
         on_batch: called before each batch with the share of the evaluation that is done.
@@ -47,7 +47,7 @@ class Judge:
         clients: int = 0,
         on_batch: Callable[[float], None] | None = None,
     ) -> None:
-        self._stack, self._problem, self._split, self._still = stack, problem, split, still
+        self._stack, self._problem, self._split, self._still = stack, problem, split or Split.local(stack), still
         self._seen: dict[int, tuple[tuple[int, int], _Look]] = {}
         self._picked = [evaluated_clients(run.seed, run.clients, clients) for run in stack.runs]
         self._on_batch = on_batch
@@ -101,7 +101,7 @@ class Judge:
     def _look(self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None) -> dict[int, _Look]:
         if snapshot.iteration == 0:
             return self._look_first(snapshot, runs, stop)
-        if self._split is not None:
+        if self._split.transport.ranks > 1:
             check = _Batches(self._on_batch, stop, self._split, self._rounds(runs, self._split))
             return {r: self._look_split(snapshot, r, self._split, check) for r in runs}
         found: dict[int, _Look] = {}
@@ -109,7 +109,7 @@ class Judge:
         total = sum(
             self._problem.batches_of(sum(map(self._count, some)) + len(some), self._dataset(some[0])) for some in groups
         )
-        check = _Batches(self._on_batch, stop, None, total)
+        check = _Batches(self._on_batch, stop, self._split, total)
         for some in groups:
             found |= self._look_stacked(snapshot, some, check)
         return found
@@ -124,7 +124,7 @@ class Judge:
     def _look_first(self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None) -> dict[int, _Look]:
         """At iteration 0 all clients of a seed have one model, whatever the algorithm: it is evaluated once."""
         split, stack, problem = self._split, self._stack, self._problem
-        rows = split.shard.rows if split else stack.rows
+        rows = split.shard.rows
         alike: dict[tuple[int, int], list[int]] = {}
         for r in runs:
             alike.setdefault((self._dataset(r), stack.runs[r].seed), []).append(r)
@@ -177,7 +177,7 @@ class Judge:
 
     def _rounds_of(self, run: int, split: Split) -> int:
         problem, dataset = self._problem, self._dataset(run)
-        counts = [len(self._held(run, split, rank)[1]) for rank in range(split.team.ranks)]
+        counts = [len(self._held(run, split, rank)[1]) for rank in range(split.transport.ranks)]
         return max(self._batches_in_parts(count, dataset) for count in counts) + problem.batches_of(1, dataset)
 
     def _batches_in_parts(self, models: int, dataset: int) -> int:
@@ -192,16 +192,16 @@ class Judge:
 
     def _look_split(self, snapshot: Snapshot, run: int, split: Split, check: _Batches) -> _Look:
         """One run whose clients are split: sums over ranks, and each client's numbers from the rank that holds it."""
-        problem, dataset, team = self._problem, self._dataset(run), split.team
+        problem, dataset, team = self._problem, self._dataset(run), split.transport
         own = snapshot.packed[split.shard.rows[run]]
         part = max(1, _NUMBERS_AT_ONCE // problem.width)
         parts = own.split(part)
-        average = team.total(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
+        average = team.all_reduce_sum(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
         average = average / self._stack.runs[run].clients
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:
             apart = apart + _apart(some[None], average[None])[0]
-        consensus = float(team.total(apart))
+        consensus = float(team.all_reduce_sum(apart))
         owned, places = self._held(run, split, team.rank)
         until = check.done + self._rounds_of(run, split)
         wanted = own if len(places) == len(owned) else own[_there(places, own)]
@@ -253,7 +253,7 @@ class _Batches:
         self,
         on_batch: Callable[[float], None] | None,
         stop: Callable[[], bool] | None,
-        split: Split | None,
+        split: Split,
         total: int,
     ) -> None:
         self._on_batch, self._stop, self._split, self._total, self.done = on_batch, stop, split, max(1, total), 0
@@ -265,7 +265,7 @@ class _Batches:
         if self._stop is None:
             return
         wanted = self._stop()
-        if wanted if self._split is None else self._split.team.any(wanted):
+        if self._split.transport.any(wanted):
             raise EvaluationStoppedError
 
 

@@ -150,7 +150,7 @@ class Findings:
                 news.add(one)
         if self._division.kind == "clients":
             sent = float(team.sent - self._sent_before)
-            self.sent = int(team.total(torch.tensor(sent, dtype=torch.float64)))
+            self.sent = int(team.all_reduce_sum(torch.tensor(sent, dtype=torch.float64)))
             if team.rank != 0:
                 self._elsewhere |= news.finished.keys()
                 news.finished = {}

@@ -16,7 +16,7 @@ from torch import Tensor
 from dspodfl.algorithms import SCHEDULES, Schedule
 from dspodfl.analysis import MetricsRow, summarize
 from dspodfl.config import Config, algorithm, as_config, dumps
-from dspodfl.engine import Alone, Team, choose_device, choose_precision
+from dspodfl.engine import LocalTransport, Transport, choose_device, choose_precision
 from dspodfl.errors import InputError, Interrupt
 from dspodfl.network import Graph, as_graph
 from dspodfl.problem.data import Dataset, Federation, as_data, parts
@@ -80,13 +80,13 @@ class Simulation:
         record_events: bool = False,
         tick: Callable[[int], None] | None = None,
         on_plan: Callable[[Plan], None] | None = None,
-        team: Team | None = None,
+        team: Transport | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.timing = Stopwatch()
         """What the time went into."""
         check_inputs(schedules, device)
-        config, self.team = as_config(config), team or Alone()
+        config, self.team = as_config(config), team or LocalTransport()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
         if schedules:
@@ -97,7 +97,7 @@ class Simulation:
             made = agreed(self.team, lambda: build(config, own, on_progress=on_progress))
         self.config, self.study, self.settings = made
         self.precision = choose_precision(self.study.precision, self.device)[0]
-        free = free_memory(self.device) // (self.team.near if self.device.type == "cpu" else 1)
+        free = free_memory(self.device) // (self.team.local_ranks if self.device.type == "cpu" else 1)
         self.division = divide(self.config.scale.split, self.study.runs, self.team, free)
         self._members = roster.members(self.settings) if self.team.rank == 0 else {}
         if self.division.kind == "clients":
@@ -221,7 +221,9 @@ class Simulation:
             if met:
                 pace.over = found.over if alone else not self.team.any(not found.over)
                 self._note(findings.meet(pace.over))
-                if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
+                if self.team.broadcast(
+                    bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete
+                ):
                     self._save()
             if found.rows:
                 self._measured(found)
@@ -319,7 +321,7 @@ class Simulation:
 
         All ranks call it, where they have met.
         """
-        if self.team.share(bool(self._keeper) and self.measured and not self.complete):
+        if self.team.broadcast(bool(self._keeper) and self.measured and not self.complete):
             self._save()
 
     def _save(self) -> None:
@@ -331,7 +333,7 @@ class Simulation:
         if self.team.ranks == 1 and self._keeper:
             self._keeper.save(made)
             return
-        folder = self.team.share(str(self._keeper.folder) if self._keeper else None)
+        folder = self.team.broadcast(str(self._keeper.folder) if self._keeper else None)
         (self._keeper or Keeper(Path(folder))).save(made, self.team)
 
     def checkpoint(self) -> Checkpoint:

@@ -131,8 +131,7 @@ class _Members:
     """The runs of a wave: those that are stacked, and what is left of those that are over and no longer are."""
 
     stacked: list[int]  # numbers in the study
-    stack: Stack | None  # None where no run is stacked any more
-    split: Split | None
+    split: Split | None  # None where no run is stacked any more
     left: dict[int, list[Piece]]  # by numbers in the study, held here
     assembled: Callable[[Tensor, int], Tensor]
     """All clients' rows of a run, by its number in the study, from those that are held here."""
@@ -143,9 +142,8 @@ class _Members:
             held = sorted(self.left[run], key=lambda piece: int(piece.client[0]) if len(piece.client) else -1)
             return self.assembled(torch.cat([piece.clients["theta"] for piece in held]), run)
         assert snapshot is not None
-        assert self.stack is not None
-        r = self.stacked.index(run)
-        rows = self.stack.rows[r] if self.split is None else self.split.shard.rows[r]
+        assert self.split is not None
+        rows = self.split.shard.rows[self.stacked.index(run)]
         return self.assembled(snapshot.models(rows), run)
 
     def pieces(self, snapshot: Snapshot | None) -> Iterator[Piece]:
@@ -407,7 +405,7 @@ def _nothing(
     how: _How, wave: list[int], iteration: int, ended: Mapping[int, int], left: dict[int, list[Piece]]
 ) -> Measurement:
     """The measurement of nothing, of runs that are not stacked."""
-    members = _Members([], None, None, left, how.division.assembled)
+    members = _Members([], None, left, how.division.assembled)
     return Measurement(iteration, [], [], [], wave, how.plan, frozenset(ended), members, None)
 
 
@@ -443,7 +441,7 @@ def _stacked(
     runs = [study.runs[r] for r in stacked]
     stack = Stack(runs)
     split = division.split(stack, stacked)
-    members = _Members(stacked, stack, split, left, division.assembled)
+    members = _Members(stacked, split, left, division.assembled)
     precision, dtype, compute = way.precision
     with products(precision):
         problem = Problem(

@@ -1,6 +1,6 @@
-"""Processes that run one study together, as the engine sees them; how they talk is an argument.
+"""How the processes of one study exchange tensors and objects, as the engine sees it.
 
-`Alone` is one process. `dspodfl.engine.transport.torch_distributed.Group` is several, on torch.distributed.
+`LocalTransport` is one process. `dspodfl.engine.transport.torch_distributed.Group` is several, on torch.distributed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ Wait = Callable[[], None]
 """Returns when what was started is done: received tensors are there, sent ones may be written again."""
 
 
+def nothing() -> None:
+    """Return immediately: the `Wait` of an exchange in which nothing is sent or received."""
+
+
 class Bell(Protocol):
-    """Something that any rank can ring and every rank can hear, wherever it is: nobody waits for anybody."""
+    """A flag that any rank can set and every rank can read at any time, without waiting for the others."""
 
     def ring(self) -> None:
-        """Let all ranks know."""
+        """Set the flag on all ranks."""
         ...
 
     def rung(self) -> bool:
-        """Whether some rank has rung it."""
+        """Return whether some rank has set it."""
         ...
 
 
-class Team(Protocol):
+class Transport(Protocol):
     """One of ``ranks`` processes. All but `start` are collective: every rank calls them, in the same order.
 
     What a `bell` does is not collective.
@@ -34,107 +38,131 @@ class Team(Protocol):
 
     rank: int
     ranks: int
-    near: int
+    local_ranks: int
     """How many of the ranks are on this machine, and share its memory."""
-    ahead: bool
-    """Whether tensors may be expected before those that are sent meanwhile."""
+    prepost_receives: bool
+    """Whether receives of the next iteration may be posted before the sends of this one are done."""
     sent: int
-    """Bytes of models handed to the transport so far."""
+    """Bytes of models sent so far."""
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
-        """Send a contiguous tensor to each rank and receive one from each, None being nothing; does not wait."""
+        """Start to send a tensor to each rank and to receive one from each; does not wait.
+
+        Args:
+            send: A contiguous tensor for each rank; None: nothing.
+            receive: Where to put what comes from each rank; None: nothing comes.
+
+        Returns:
+            A function that waits until everything has been sent and received.
+        """
         ...
 
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over ranks, the same bits on all of them."""
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """Return the sum over ranks, the same bits on all of them.
+
+        Args:
+            values: What this rank adds; the same shape on all ranks.
+        """
         ...
 
-    def collect(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        """What each rank holds, on all of them. Shapes: (sizes[rank], ...) -> ranks × (sizes[rank], ...)."""
+    def all_gather(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """Return what each rank holds, on all of them.
+
+        Args:
+            values: What this rank holds, (sizes[rank], ...).
+            sizes: How many rows each rank holds.
+
+        Returns:
+            A tensor for each rank, (sizes[rank], ...).
+        """
         ...
 
     def gather(self, item: Any) -> list[Any] | None:
-        """Any picklable thing of each rank, on rank 0; None on the others."""
+        """Return the objects of all ranks on rank 0, and None on the others; they must be picklable."""
         ...
 
-    def share(self, item: Any) -> Any:
-        """Rank 0's thing, on all of them."""
+    def broadcast(self, item: Any) -> Any:
+        """Return rank 0's object on all ranks; it must be picklable."""
         ...
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on some rank."""
+        """Return whether the flag is set on some rank."""
         ...
 
     def bell(self) -> Bell:
-        """A new bell that nobody has rung; every rank makes as many."""
+        """Return a new bell that is not rung; every rank makes the same number of them."""
         ...
 
     def barrier(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks are here."""
         ...
 
-    def patience(self, timeout: float) -> None:
-        """Wait so many seconds for the others from now on, before they count as gone."""
+    def set_timeout(self, timeout: float) -> None:
+        """Wait at most ``timeout`` seconds for the other ranks from now on, before they count as lost."""
         ...
 
     def leave(self) -> None:
-        """Part, once all ranks are done."""
+        """Close the connections, once all ranks are done."""
         ...
 
 
-class OwnBell:
-    """The bell of a team of one."""
+class LocalBell:
+    """The bell of a single process."""
 
     def __init__(self) -> None:
         self._rung = False
 
     def ring(self) -> None:
-        """Remember it."""
+        """Set the flag."""
         self._rung = True
 
     def rung(self) -> bool:
-        """Whether it was rung."""
+        """Return whether it is set."""
         return self._rung
 
 
-class Alone:
-    """A team of one."""
+class LocalTransport:
+    """A single process: nothing is sent, nothing is waited for.
 
-    rank, ranks, near, sent, ahead = 0, 1, 1, 0, False
+    >>> LocalTransport().broadcast("hello")
+    'hello'
+    """
+
+    rank, ranks, local_ranks, sent, prepost_receives = 0, 1, 1, 0, False
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
-        """There is nobody to send to."""
-        return lambda: None
+        """Send nothing: there is no other rank."""
+        return nothing
 
-    def total(self, values: Tensor) -> Tensor:
-        """The values themselves."""
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """Return the values themselves."""
         return values
 
-    def collect(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        """The values themselves."""
+    def all_gather(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """Return the values themselves."""
         return [values]
 
     def gather(self, item: Any) -> list[Any] | None:
-        """The thing itself."""
+        """Return the object itself."""
         return [item]
 
-    def share(self, item: Any) -> Any:
-        """The thing itself."""
+    def broadcast(self, item: Any) -> Any:
+        """Return the object itself."""
         return item
 
     def any(self, flag: bool) -> bool:
-        """The flag itself."""
+        """Return the flag itself."""
         return flag
 
     def bell(self) -> Bell:
-        """One that is heard here."""
-        return OwnBell()
+        """Return a bell of this process."""
+        return LocalBell()
 
     def barrier(self) -> None:
-        """Everybody is here."""
+        """Return immediately."""
 
-    def patience(self, timeout: float) -> None:
-        """There is nobody to wait for."""
+    def set_timeout(self, timeout: float) -> None:
+        """Do nothing: no other rank is waited for."""
 
     def leave(self) -> None:
-        """There is nobody to part from."""
+        """Do nothing: there is no connection."""

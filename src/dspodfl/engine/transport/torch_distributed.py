@@ -1,4 +1,4 @@
-"""Several processes that run one study: torch.distributed behind the engine's `Team`, and how they are launched.
+"""Several processes that run one study: torch.distributed behind the engine's `Transport`, and how they are launched.
 
 Process groups are PyTorch's. On one machine `launch` starts the ranks, which meet in a private directory and talk over
 the loopback interface. On several machines torchrun does, or any launcher that sets its environment (RANK, WORLD_SIZE,
@@ -25,9 +25,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from dspodfl.engine import Alone, Team
 from dspodfl.engine.device import choose_device
-from dspodfl.engine.transport.base import Bell, Wait
+from dspodfl.engine.transport.base import Bell, LocalTransport, Transport, Wait, nothing
 from dspodfl.engine.transport.launch import KEY, MEETING, follow_launcher, home_of, run_ranks
 from dspodfl.errors import InputError, LostRankError
 
@@ -45,7 +44,7 @@ def rank() -> int:
 
 
 def restarts() -> int:
-    """How often the launcher has started this team anew after a failure."""
+    """How often the launcher has started these ranks again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
@@ -66,24 +65,24 @@ def own_device(name: str) -> str:
     return f"cuda:{local}"
 
 
-def join(name: str, timeout: float = 300.0) -> tuple[Team, str]:
-    """The team that this process was launched into, or itself alone; and its device."""
+def join(name: str, timeout: float = 300.0) -> tuple[Transport, str]:
+    """The transport of the launch that this process belongs to, or a local one; and its device."""
     if not launched():
-        return Alone(), name
+        return LocalTransport(), name
     device = own_device(name)
     return Group(choose_device(device), timeout), device
 
 
 class Group:
-    """This process among all that a launcher started: the engine's `Team` on torch.distributed."""
+    """This process among all that a launcher started: the engine's `Transport` on torch.distributed."""
 
     def __init__(self, device: torch.device, timeout: float = 300.0) -> None:
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         self._timeout, self._device, self.sent = timeout, device, 0
         self.rank, self.ranks = rank(), int(os.environ["WORLD_SIZE"])
-        self.near = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         # NCCL does one thing after the other: what is expected would wait for what is sent later, on both sides.
-        self.ahead = device.type != "cuda"
+        self.prepost_receives = device.type != "cuda"
         self._group: dist.ProcessGroup | None = None
         self._store: Any = None
         self._bells = 0
@@ -106,8 +105,8 @@ class Group:
         self._store = store
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks, timeout=wait)
 
-    def patience(self, timeout: float) -> None:
-        """Wait so many seconds for the others from now on, before they count as gone; all ranks call it."""
+    def set_timeout(self, timeout: float) -> None:
+        """Wait at most ``timeout`` seconds for the others from now on, before they count as lost; all ranks call it."""
         if timeout != self._timeout:
             self._timeout = timeout
             self._group = self._watched(lambda: dist.new_group(timeout=timedelta(seconds=timeout)))
@@ -128,7 +127,7 @@ class Group:
                 operations.append((dist.isend, outward, other))
                 self.sent += outward.nbytes
         if not operations:
-            return lambda: None
+            return nothing
         works = self._watched(lambda: self._begun(operations))
 
         def wait() -> None:
@@ -143,13 +142,13 @@ class Group:
             return dist.batch_isend_irecv([dist.P2POp(*one, self._group) for one in operations])
         return [work for what, values, other in operations if (work := what(values, other, self._group))]
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """The sum over ranks, the same bits on all of them."""
         out = values.clone()
         self._watched(lambda: dist.all_reduce(out, group=self._group))
         return out
 
-    def collect(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    def all_gather(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         """What each rank holds, on all of them. Shapes: (sizes[rank], ...) -> ranks × (sizes[rank], ...)."""
         room = values.new_zeros((max(sizes), *values.shape[1:]))
         room[: len(values)] = values
@@ -175,11 +174,11 @@ class Group:
         parts = [part[:size] for part, size in zip(found, sizes.tolist(), strict=True)]
         return [self._messages.opened(part.numpy().tobytes(), rank) for rank, part in enumerate(parts)]
 
-    def share(self, item: Any) -> Any:
+    def broadcast(self, item: Any) -> Any:
         """Rank 0's thing, on all of them."""
-        return self._watched(lambda: self._shared(item))
+        return self._watched(lambda: self._broadcast(item))
 
-    def _shared(self, item: Any) -> Any:
+    def _broadcast(self, item: Any) -> Any:
         sealed = _as_tensor(self._messages.sealed(item if self.rank == 0 else None, self.rank))
         size = torch.tensor([len(sealed)])
         dist.broadcast(size, src=0, group=self._group)

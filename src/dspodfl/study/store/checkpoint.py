@@ -28,7 +28,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from dspodfl.engine import Alone, Piece, Team
+from dspodfl.engine import LocalTransport, Piece, Transport
 from dspodfl.errors import DataError, bounded
 from dspodfl.study.result import parquet, read_parquet
 from dspodfl.study.store.files import ASIDE, Entry, entry_of, sync, write
@@ -91,18 +91,18 @@ class Store:
         self._known: tuple[Path, Entries] | None = None
         self._segments: list[int] = []  # the rows of each file of the last checkpoint
 
-    def save(self, made: Checkpoint, team: Team | None = None) -> Path:
+    def save(self, made: Checkpoint, team: Transport | None = None) -> Path:
         """Write a checkpoint; an error leaves those that are there as they are.
 
         Each rank of a team writes the shards of what it holds; rank 0 seals the checkpoint once all have.
         """
-        team = team or Alone()
+        team = team or LocalTransport()
         first, aside, entries, here = team.rank == 0, None, Entries(), _Careful()
         try:
             with here:
                 aside = self.aside() if first else None
                 entries |= self._finished(aside, made) if aside else {}
-            aside = team.share(aside)
+            aside = team.broadcast(aside)
             name = "state" if team.ranks == 1 else f"state-{team.rank:04d}"
             with here:
                 entries |= shards(aside, name, made.pieces()) if aside else {}
@@ -114,7 +114,7 @@ class Store:
                         raise error
                     entries |= theirs
                 path = self.seal(aside, made, entries) if first and aside else None
-            path, lost = team.share((path, here.error))
+            path, lost = team.broadcast((path, here.error))
             if lost:
                 raise lost
             return Path(path)

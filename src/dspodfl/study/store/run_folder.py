@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dspodfl.analysis import METRICS, MetricsRow
-from dspodfl.engine import Alone, Team
+from dspodfl.engine import LocalTransport, Transport
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet
 from dspodfl.study.store import lock
@@ -259,13 +259,13 @@ class Keeper:
         by_count = self._every_iterations > 0 and iteration > 0 and iteration % self._every_iterations == 0
         return by_count or 0 < self._every_minutes * 60 <= now - self._saved
 
-    def save(self, made: Checkpoint, team: Team | None = None) -> None:
+    def save(self, made: Checkpoint, team: Transport | None = None) -> None:
         """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the run ends.
 
         Of several ranks each writes its own shards: all call this at once, and rank 0's keeper decides.
         """
         place = len(made.plan.done), made.iteration, made.about.get("behind")
-        if (team or Alone()).share(place == self._place):
+        if (team or LocalTransport()).broadcast(place == self._place):
             return
         self.store.files = self._files
         try:

@@ -21,7 +21,7 @@ from dspodfl.ui.console.results import ERR, how_to_resume, print_complete, print
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
-    from dspodfl.engine import Team
+    from dspodfl.engine import Transport
     from dspodfl.errors import Interrupt
     from dspodfl.study import Result, Simulation
     from dspodfl.study.store import Keeper, Unfinished
@@ -91,7 +91,7 @@ def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
 class _Session:
     """A study that is ready to go."""
 
-    team: Team
+    team: Transport
     simulation: Simulation
     keeper: Keeper | None
     progress: Progress
@@ -143,7 +143,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
 
     team, device = distributed.join(asked.device)
     if asked.resume is None and asked.out is not None and distributed.restarts():
-        asked = _again(asked, asked.out, team.share(_left_there(asked.out, distributed.launch_id())))
+        asked = _again(asked, asked.out, team.broadcast(_left_there(asked.out, distributed.launch_id())))
     if asked.resume is not None and is_folder(asked.resume) and complete(asked.resume):
         if first:
             _show_complete(asked, asked.resume, progress.mode != "off")
@@ -154,7 +154,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
     else:  # the first rank finishes what a killed process had begun there; then all read it
         opened = agreed(team, lambda: _opened(asked, options, ends) if first else (None, None))
         settled, keeper, before = agreed(team, lambda: _unfinished(asked, options, *opened))
-    team.patience(settled.scale.timeout)
+    team.set_timeout(settled.scale.timeout)
     simulation = Simulation(
         settled,
         device=device,
@@ -166,7 +166,7 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
     for note in simulation.keep(keeper, stop, overwrite=asked.overwrite, before=before):
         if first:
             ERR.print(Text(note), soft_wrap=True)
-    folder = team.share(keeper and keeper.folder)
+    folder = team.broadcast(keeper and keeper.folder)
     return _Session(team, simulation, keeper, progress, folder, bool(options["models"]))
 
 
@@ -247,7 +247,7 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
                 if not simulation.measured or session.team.ranks > 1:
                     raise
                 too_large = error
-            if simulation.stopped and not session.team.share(simulation.measured):
+            if simulation.stopped and not session.team.broadcast(simulation.measured):
                 raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
             doing = f"while writing {folder}; {how_to_resume(folder)}"
             result = simulation.result(models=session.models)

@@ -1,0 +1,82 @@
+"""What a stepper is, and which one is chosen.
+
+A stepper advances the models that a process holds through blocks of iterations. There is one family, for one process
+and for several: what differs is the `dspodfl.engine.transport.base.Transport`, and how many rows of other processes
+are needed (the halo of the `Shard`; none where a process works alone). All of them give the same models:
+
+    plain.Plain                every model, rule and device    as the rule says it, by PyTorch's own operations
+    compiled.Compiled          linear models on the CPU        whole blocks in machine code (Numba)
+    cuda_linear.CudaLinear     linear models on a GPU          two passes over the models an iteration (Triton)
+    cuda_network.CudaNetwork   other models on a GPU           gradients of the clients that step alone
+
+`Plain` works for everything, and is what the others are tested against. The others compute the paper's own update.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from dspodfl.algorithms import Rule, Simultaneous
+from dspodfl.engine.exchange import Split
+from dspodfl.engine.stack import Block
+from dspodfl.engine.steppers.compiled import Compiled
+from dspodfl.engine.steppers.cuda_linear import CudaLinear
+from dspodfl.engine.steppers.cuda_network import CudaNetwork
+from dspodfl.engine.steppers.plain import Plain
+from dspodfl.problem import Problem
+
+_FUSED = (Compiled, CudaLinear, CudaNetwork)
+"""Steppers that compute the paper's own update; each says which problems it is for."""
+
+
+class Stepper(Protocol):
+    """Models that are advanced. Blocks are loaded in order, and their iterations made in order."""
+
+    @property
+    def theta(self) -> Tensor:
+        """The models held here, packed. Shape: (clients, width)."""
+        ...
+
+    @property
+    def state(self) -> Any:
+        """What the rule carries besides the models."""
+        ...
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block, of the clients and links held here."""
+        ...
+
+    def advance(self, first: int, last: int) -> None:
+        """Make iterations first … last − 1 of the block."""
+        ...
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        ...
+
+    rests: bool
+    """Whether a run without events keeps its models without being frozen."""
+    idles: bool
+    """Whether a run that is over still costs time: then it is worth leaving it out of the stack."""
+
+
+def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> Stepper:
+    """Return the fastest stepper that there is for a rule, a model and a device.
+
+    Args:
+        split: The clients held here, and the transport to the others.
+        problem: Data and model of these clients.
+        rule: How mixed models and gradients become new models.
+        theta: The initial models, packed, (clients, width). They are used up: the stepper may write over them.
+        state: What the rule carries, where a run is resumed; None: the rule begins.
+
+    Returns:
+        A stepper at the initial models.
+    """
+    fused = type(rule) is Simultaneous  # a rule derived from it may do something else
+    for stepper in _FUSED if fused else ():
+        if stepper.available(problem):
+            return stepper(split, problem, theta)
+    return Plain(split, problem, rule, theta, state, mixes_first=fused)

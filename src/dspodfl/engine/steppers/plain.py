@@ -1,0 +1,77 @@
+"""One iteration at a time, as the rule says it, with PyTorch's own operations: for every model, rule and device."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dspodfl.algorithms import Rule
+from dspodfl.engine.exchange import Split
+from dspodfl.engine.mixer import HaloMixer, Mixer
+from dspodfl.engine.stack import Block
+from dspodfl.engine.state import unfrozen
+from dspodfl.problem import Problem
+
+
+class Plain:
+    """Calls the rule, iteration by iteration.
+
+    Args:
+        split: The clients held here, and the transport to the others.
+        problem: Data and model of these clients.
+        rule: What is called.
+        theta: The initial models, packed, (clients, width).
+        state: What the rule carries, where a run is resumed; None: it begins.
+        mixes_first: Whether the rule mixes the models as they are before the iteration: rows of other processes
+            then start on their way before the gradients are computed.
+    """
+
+    rests, idles = False, True
+
+    def __init__(
+        self,
+        split: Split,
+        problem: Problem,
+        rule: Rule,
+        theta: Tensor,
+        state: Any = None,
+        *,
+        mixes_first: bool = False,
+    ) -> None:
+        self.theta, self._rule, self._problem, self._rows = theta, rule, problem, split.shard.rows
+        self.state: Any = rule.init(theta) if state is None else state
+        self._mixer: Mixer | HaloMixer
+        if split.shard.is_whole:
+            self._mixer = Mixer(split.shard.stack, problem.device, problem.dtype)
+        else:
+            self._mixer = HaloMixer(split, theta, rule, mixes_first=mixes_first)
+        self._alive: Tensor | None = None
+
+    def load(self, block: Block) -> None:
+        """Take the events of the next block."""
+        self._mixer.load(block.active)
+        self._v = block.v.to(self._problem.dtype).unbind()
+        self._lr = block.lr.unbind()
+        self._batches = self._problem.batches(block.k)
+
+    def advance(self, first: int, last: int) -> None:
+        """Make iterations first … last − 1 of the block."""
+        for t in range(first, last):
+            x, y = self._batches[t]
+            mix, gradient = self._mixer.begin(t, self.theta), partial(_gradient, self._problem, x, y)
+            new, state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
+            self._mixer.end()
+            self.theta, self.state = unfrozen(self._alive, (new, state), (self.theta, self.state))
+
+    def freeze(self, run: int) -> None:
+        """Leave the models of a run as they are from now on."""
+        if self._alive is None:
+            self._alive = torch.ones(len(self.theta), dtype=torch.bool, device=self.theta.device)
+        self._alive[self._rows[run]] = False
+
+
+def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
+    return problem.gradient(theta, x, y, scale)
