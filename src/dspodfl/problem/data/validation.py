@@ -13,7 +13,7 @@ def whole(field: str, value: object, most: int | None = None, why: str = "") -> 
 
     >>> whole("data.partition.per_client", 11, 10, "the number of classes")
     Traceback (most recent call last):
-    dspodfl.errors.InputError: data.partition.per_client = 11: must be an integer from 1 to 10, the number of classes
+    dspodfl.errors.base.InputError: data.partition.per_client = 11: must be an integer from 1 to 10, the number of classes
     """
     allowed = "an integer above 0" if most is None else f"an integer from 1 to {most}, {why}"
     if isinstance(value, bool) or not isinstance(value, Integral):
