@@ -27,6 +27,7 @@ downloading: ContextVar[Callable[[str, float], None] | None] = ContextVar("downl
 """Called with a sentence and the share that is done while a file is downloaded; the progress that is shown sets it."""
 
 NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
+"""Datasets of images that can be loaded by name."""
 MINI_FILE = "fmnist_mini.npz"
 _DEBIAN_FMNIST = Path("/usr/share/datasets/fashion-mnist")
 _CLOTHES = (

@@ -36,6 +36,7 @@ from dspodfl.study.store.files import ASIDE, Entry, entry, entry_of, is_temporar
 from dspodfl.study.store.metrics_log import JOURNAL
 
 MANIFEST = "manifest.json"
+"""The file that lists every file of a folder with its checksum."""
 FORMAT = 1
 """What manifests are written in; a later one is refused."""
 KINDS = ("run", "experiment", "cells", "theory")
@@ -46,6 +47,7 @@ CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupt
 PICTURES = re.compile(r"[\w-]+\.(png|svg)")
 """Drawn again at any time: ours where they look so, whether or not the manifest names them."""
 CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints within the folder of a run."""
 _IN_A_CHECKPOINT = re.compile(
     r"manifest\.json|metrics(-\d+)?\.parquet|accuracies\.safetensors|(state|wave)-[\d-]+\.safetensors"
 )
