@@ -1,6 +1,6 @@
 """GPU kernels on a CPU, in a process with TRITON_INTERPRET=1: each against plain code.
 
-``python -m tests._kernels.interpreted`` prints a line of JSON: the name of each check, and what is wrong ("" if nothing).
+``python -m tests._kernels.interpreted`` prints a line of JSON: the name of each check, and what is wrong ("": nothing).
 Triton decides when a kernel is defined whether it is interpreted, so that this needs a process of its own.
 """
 
