@@ -24,8 +24,11 @@ from scipy import special
 from dspodfl._kernels import philox as kernel
 
 MASK = 0xFFFFFFFF
+"""The 32 bits of a word."""
 WORD = 2**32
+"""The number of different words."""
 MAX_SLOT = 2**28
+"""The number of words that one address has, at most."""
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 

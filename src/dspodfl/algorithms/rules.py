@@ -102,3 +102,4 @@ RULES: dict[str, Rule] = {
     "combine_then_adapt": CombineThenAdapt(),
     "adapt_then_combine": AdaptThenCombine(),
 }
+"""Update rules by name (`train.order`)."""

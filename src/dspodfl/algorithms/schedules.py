@@ -159,6 +159,7 @@ SCHEDULES: dict[str, str] = {
     "sporadic_sgd": "SGD sporadic (d), exchange always",
     "dfedavg": "D iterations of SGD, then one exchange; D = ⌈mean 1/d⌉ or train.dfedavg_period",
 }
+"""Registered schedules by name, each with the line that ``dspodfl list`` prints."""
 
 
 def named(name: str, period: int | None = None) -> Sporadic:

@@ -27,6 +27,7 @@ METRICS = (
     "bytes",
     "diverged",
 )
+"""The columns of metrics.parquet, in order."""
 
 INTEGERS = ("seed", "iteration", "sgd_steps", "link_uses", "bytes")
 """Columns of whole numbers; of the others `algorithm` is text, `diverged` is a bool, and the rest are floats."""

@@ -21,6 +21,7 @@ _SAME = 1e-12
 K = TypeVar("K", bound=Hashable)
 
 Side = Literal["ahead", "behind", "undecided"]
+"""What the 95% interval of a paired difference decides."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dspodfl.config.schema import Config
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "DSpodFL configuration"
+"""The title of the JSON schema, by which a schema that this program wrote is recognised."""
 _UNTIL_DELAY = {
     "type": "number",
     "exclusiveMinimum": 0,

@@ -51,7 +51,7 @@ class InputError(DspodflError, ValueError):
 
     >>> raise InputError("graph.radius", -1, "a number above 0")
     Traceback (most recent call last):
-    dspodfl.errors.InputError: graph.radius = -1: must be a number above 0
+    dspodfl.errors.base.InputError: graph.radius = -1: must be a number above 0
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
+"""The signals that stop a run with a checkpoint."""
 
 
 def available_signals() -> list[int]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULT = "result.json"
+"""The file of an experiment's result."""
 FORMAT = 1
 """Of result.json."""
 KINDS = ("curves", "sweep", "accuracy_table", "delay_table")

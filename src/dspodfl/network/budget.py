@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["delay", "normalized_delay", "bytes", "iterations"]
+"""What a budget is counted in."""
 EndedBy = Literal["budget", "cap", "diverged"]
 """Why a run ended: its cost reached the budget, it reached its cap of iterations first, or its models diverged."""
 

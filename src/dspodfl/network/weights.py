@@ -18,6 +18,7 @@ WEIGHTS = {
     "max_degree": "one weight for all: 1 / (1 + max_i |N_i|)",
     "equal_neighbour": "1 / (1 + |N_i|), for graphs where all clients have equally many neighbours",
 }
+"""Weight rules by name (`graph.weights`), each with the line that ``dspodfl list`` prints."""
 
 
 def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:

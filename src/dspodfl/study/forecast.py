@@ -15,6 +15,7 @@ from dspodfl.study.division import steps
 from dspodfl.study.study import Study
 
 ADVICE = "; this model is meant for a GPU: use --device cuda on a machine that has one"
+"""What is added to a forecast that is long on a CPU."""
 _SAMPLES = 64
 """Test samples that a try of the evaluation takes."""
 _LONG_ENOUGH = 0.3

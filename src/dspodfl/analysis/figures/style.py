@@ -55,6 +55,7 @@ NAMES = {
     "sporadic_sgd": "Sporadic SGDs",
     "dfedavg": "DFedAvg",
 }
+"""Algorithms by name, as they are written in tables and figures."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -66,6 +67,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dspodfl",
     "figure.dpi": 150,
 }
+"""Matplotlib settings of every figure."""
 FAINT = "#555555"
 LARGEST = 1e100
 """What is larger, or no number, is left out of a figure: axes overflow before floating point does."""

@@ -16,6 +16,7 @@ from dspodfl.analysis.figures.style import LARGEST, STYLE
 
 MEASURED, EXACT, PRINTED, GAP = "#D55E00", "#0072B2", "#CC79A7", "#009E73"
 LABELS = {"optimality_error": "‖θ̄ − θ*‖²", "consensus_error": "‖Θ − 1θ̄‖²"}
+"""Errors that have a bound, by column, as they are written in figures."""
 LINES = {
     "bound": ("exact recursion ν ← Φν + Ψ", EXACT, "-", 1.6),
     "printed": ("printed closed form, not a bound", PRINTED, "--", 1.4),

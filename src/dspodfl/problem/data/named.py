@@ -24,6 +24,7 @@ from dspodfl.problem.data.downloads import downloading
 from dspodfl.problem.data.formats import read_cifar_binary, read_cifar_python, read_idx
 
 NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
+"""Datasets of images that can be loaded by name."""
 MINI_FILE = "fmnist_mini.npz"
 _DEBIAN_FMNIST = Path("/usr/share/datasets/fashion-mnist")
 _CLOTHES = (

@@ -11,9 +11,9 @@ from dspodfl.errors import InputError
 def whole(field: str, value: object, most: int | None = None, why: str = "") -> int:
     """An integer from 1 to ``most``, which is ``why``.
 
-    >>> whole("data.partition.per_client", 11, 10, "the number of classes")
+    >>> whole("data.partition.per_client", 11, 10, "the number of classes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    dspodfl.errors.InputError: data.partition.per_client = 11: must be an integer from 1 to 10, the number of classes
+    dspodfl.errors.base.InputError: data.partition.per_client = 11: must be an integer from 1 to 10, the number ...
     """
     allowed = "an integer above 0" if most is None else f"an integer from 1 to {most}, {why}"
     if isinstance(value, bool) or not isinstance(value, Integral):

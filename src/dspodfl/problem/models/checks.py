@@ -61,7 +61,7 @@ def check_module(module: nn.Module, input_shape: tuple[int, ...], outputs: int) 
 
     >>> check_module(nn.Linear(4, 3), (5,), 3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    dspodfl.errors.InputError: model.factory = 'Linear': must be a module that takes a float32 batch of shape ...
+    dspodfl.errors.base.InputError: model.factory = 'Linear': must be a module that takes a float32 batch of shape ...
     """
     _check_layers(module)
     _check_parameters(module)

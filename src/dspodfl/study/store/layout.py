@@ -10,6 +10,7 @@ import re
 from dspodfl.study.store.metrics_log import JOURNAL
 
 MANIFEST = "manifest.json"
+"""The file that lists every file of a folder with its checksum."""
 FORMAT = 1
 """What manifests are written in; a later one is refused."""
 KINDS = ("run", "experiment", "cells", "theory")
@@ -20,6 +21,7 @@ CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupt
 PICTURES = re.compile(r"[\w-]+\.(png|svg)")
 """Drawn again at any time: ours where they look so, whether or not the manifest names them."""
 CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints within the folder of a run."""
 CHECKPOINT_FILES = re.compile(
     r"manifest\.json|metrics(-\d+)?\.parquet|accuracies\.safetensors|(state|wave)-[\d-]+\.safetensors"
 )

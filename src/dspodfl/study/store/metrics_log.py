@@ -23,6 +23,7 @@ from typing import Any
 from dspodfl.study.store.files import TEMPORARY
 
 JOURNAL = "metrics.journal"
+"""The log of metrics while a run is under way."""
 _SYNC_SECONDS = 1.0
 """Lines are written immediately, and forced onto the device this often: a process that is killed loses none."""
 _ROWS_IN_A_LINE = 1000

@@ -28,6 +28,7 @@ from dspodfl.study.store.metrics_log import JOURNAL, Found, Journal
 from dspodfl.study.store.rows import Rows
 
 CONFIG = "config.toml"
+"""The file of the resolved configuration."""
 _SHORTEST, _LONGEST = 0.1, 0.5
 """Seconds between two places where a run can be stopped, about."""
 _NEW = ".dspodfl-new-"

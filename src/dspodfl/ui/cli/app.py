@@ -31,7 +31,9 @@ app = typer.Typer(
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key: table.key=value, a TOML value. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value, a TOML value. Repeatable."
+    ),
 ]
 
 
@@ -47,48 +49,54 @@ def _root(
 @app.command()
 def run(
     config: Annotated[
-        Path | None, typer.Argument(metavar="CONFIG.toml", help="A study; without one, the paper's default setting.")
+        Path | None,
+        typer.Argument(metavar="CONFIG.toml", help="The configuration; default: the paper's default setting."),
     ] = None,
     changes: Set = None,
     algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
+        str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)] = None,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>."),
+        typer.Option("--out", "-o", metavar="DIR", help="Output folder; default: runs/<name>-<date>-<hash>."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a result that is already in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result in DIR.")] = False,
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Also write the final models (safetensors).")
     ] = False,
     record_events: Annotated[
-        bool, typer.Option("--record-events", help="Also write what fired (events.npz), for replay.")
+        bool, typer.Option("--record-events", help="Also write the events (events.npz), for replay.")
     ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Go on with the run in DIR, which was interrupted or died, as it was asked for."
+            metavar="DIR",
+            help="Resume the interrupted or killed run in DIR, with the configuration and options of its start.",
         ),
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=whole),
+        typer.Option(
+            metavar="N", help="Number of processes on this machine; for several machines use torchrun.", parser=whole
+        ),
     ] = None,
     max_restarts: Annotated[
         int,
         typer.Option(
-            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=whole
+            metavar="N",
+            help="With --ranks: number of restarts from the last checkpoint after a process dies.",
+            parser=whole,
         ),
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only: no progress and no table.")] = False,
 ) -> None:
-    """Run a study: print the comparison, write tables and pictures.
+    """Run a study: print the comparison, write tables and figures.
 
-    Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write what was measured (exit codes 130, 143 and 129); --resume
-    resumes a run that was interrupted or died.
+    Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write the metrics so far (exit codes 130, 143 and 129). Use
+    --resume to continue an interrupted or killed run from its last checkpoint.
     """
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
     asked = Asked(
@@ -102,9 +110,9 @@ def run(
 @app.command()
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files if they are there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a fully commented configuration, the defaults, and the JSON schema that editors check it with."""
+    """Write a commented configuration with all defaults, and the JSON schema that editors validate it with."""
     from dspodfl.config import SCHEMA_FILE, TITLE, json_schema, template
 
     schema = file.parent / SCHEMA_FILE
@@ -118,11 +126,11 @@ def init(
 @app.command()
 def schema(
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.json", help="Write it to a file instead.")
+        Path | None, typer.Option("--out", "-o", metavar="FILE.json", help="Write to a file instead.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Print the JSON schema of the configuration (draft 2020-12), for editors and other programs."""
+    """Print the JSON schema of the configuration (draft 2020-12) for editors and other programs."""
     from dspodfl.config import json_schema
 
     text = _as_text(json_schema())
@@ -167,16 +175,17 @@ def _put(path: Path, text: str) -> None:
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to check.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The configuration to check.")],
     changes: Set = None,
     no_code: Annotated[
-        bool, typer.Option("--no-code", help="Import no code of the user; what it names is not checked then.")
+        bool,
+        typer.Option("--no-code", help="Do not import user code; the modules that FILE names are then not checked."),
     ] = False,
 ) -> None:
-    """Validate a configuration: every key, and that graph, rates, data and model can be built.
+    """Validate every key of a configuration, and build its graph, rates, data and model.
 
     A configuration may name code: model.factory, and algorithms of the form 'module:object'. That code is imported and
-    run, here as by 'run', with your rights; look at files of strangers with --no-code first.
+    run, by 'check' as by 'run', with your rights: use --no-code first on files from others.
     """
     from dspodfl.config import load
     from dspodfl.study import Own, build, user_names
@@ -201,12 +210,12 @@ def list_names(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="One list alone: algorithms, graphs, dynamics, weights, laws, datasets, partitions, models or "
+            help="Print one list only: algorithms, graphs, dynamics, weights, laws, datasets, partitions, models or "
             "learning-rates.",
         ),
     ] = None,
 ) -> None:
-    """Show what can be named in a configuration, one line each."""
+    """List the names that a configuration can use, one line each."""
     found = _catalogue()
     if what is not None and what.lower() not in found:
         raise InputError("WHAT", what, f"one of {', '.join(found)}{nearest(what.lower(), found)}")
@@ -220,18 +229,18 @@ def list_names(
 @app.command()
 def show(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder that dspodfl wrote, or one that holds several.")
+        Path, typer.Argument(metavar="DIR", help="A folder written by dspodfl, or a folder of such folders.")
     ],
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="COST", help="Read the table there: delay=5000, normalized_delay=50, bytes=1e9 or iteration=2000."
+            metavar="COST", help="Compare at this cost: delay=5000, normalized_delay=50, bytes=1e9 or iteration=2000."
         ),
     ] = None,
 ) -> None:
-    """Print the table of what DIR holds, and draw a run's pictures again.
+    """Print the results in DIR as a table, and redraw the figures of a run.
 
-    DIR may be the folder of a run (unfinished ones as far as they got), a sweep, a reproduction or of the theory.
+    DIR is the folder of a run (finished or not), a sweep, a reproduction or a theory command.
     """
     from dspodfl.analysis import parse
     from dspodfl.ui.cli.show import show_folder
@@ -242,10 +251,11 @@ def show(
 @app.command()
 def verify(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="Folders of runs, sweeps, experiments, cells, or of such.")
+        list[Path],
+        typer.Argument(metavar="DIR", help="Folders of runs, sweeps, experiments or cells, or folders of these."),
     ],
 ) -> None:
-    """Compare every file with its checksum, and name what is damaged (exit code 2)."""
+    """Compare every file with its checksum and report damaged files (exit code 2)."""
     from dspodfl.ui.cli.verify import verify as look
 
     damaged = False

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dspodfl.experiments import Experiment, Outcome
 
 
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only: no progress and no table.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,30 +33,36 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The study that is varied.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration to vary.")],
     over: Annotated[
         list[str],
-        typer.Option("--over", metavar="KEY=V,V", help="What is varied: table.key=value,value. Repeatable."),
+        typer.Option(
+            "--over",
+            metavar="KEY=V,V",
+            help="Values of a key: table.key=value,value. Repeatable; the grid is the product.",
+        ),
     ],
     at_delay: Annotated[
-        float | None, typer.Option(help="Read accuracies at this raw total delay; default: at the end.", parser=number)
+        float | None,
+        typer.Option(help="Compare accuracies at this raw total delay; default: at the end.", parser=number),
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value. Repeatable."),
     ] = None,
     algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
+        str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)] = None,
     device: Device = "auto",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Where to write; default runs/<name>-sweep-<hash>."),
+        typer.Option("--out", "-o", metavar="DIR", help="Output folder; default: runs/<name>-sweep-<hash>."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another grid that is in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different grid in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study over a grid of settings, as one stacked study; resume one that was interrupted."""
+    """Run a study over a grid of settings; the same command resumes an interrupted sweep."""
     from dspodfl.analysis import METRICS
     from dspodfl.config import Axis, cells, load
     from dspodfl.experiments import Experiment, Read
@@ -90,22 +96,22 @@ def sweep(
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments by name, or all.")] = None,
-    list_them: Annotated[bool, typer.Option("--list", help="Show the experiments there are.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Names of experiments, or all.")] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", help="How many seeds; default: each its own.", parser=whole)
+        int | None, typer.Option(metavar="N", help="Number of seeds; default: that of each experiment.", parser=whole)
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer seeds and points, on the bundled sample of Fashion-MNIST.")
+        bool, typer.Option("--quick", help="Use fewer seeds and points, and the bundled sample of Fashion-MNIST.")
     ] = False,
     device: Device = "auto",
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write; a folder for each experiment.")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder, with a folder for each experiment.")
     ] = Path("reproduced"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another setting that is in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a result of other settings in DIR.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run figures and tables of the paper, and check its claims; resume what was interrupted."""
+    """Reproduce figures and tables of the paper and check its claims; the same command resumes."""
     from dspodfl.engine import choose_device
     from dspodfl.experiments import definition as experiments
     from dspodfl.study.store import claim as usable
@@ -153,7 +159,7 @@ def report(
         "report.html"
     ),
 ) -> None:
-    """Write one self-contained page: figures, tables, settings, provenance, and what the paper claims beside it."""
+    """Write one self-contained HTML page: figures, tables, settings, provenance and checks of the paper's claims."""
     from dspodfl.study.store import write
     from dspodfl.ui.html.page import compose
 

@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 theory = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="What the paper's theorems say of a study: conditions, learning rates, rates and gaps.",
+    help="Compute the paper's bounds for a study: conditions, learning rates, rates and gaps.",
 )
 
-Study = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The study that the theory is asked about.")]
+Study = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration of the study.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study. Repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value. Repeatable."),
 ]
-Algorithms = Annotated[str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")]
-Seeds = Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)]
+Algorithms = Annotated[str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")]
+Seeds = Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)]
 Epsilon = Annotated[
     float | None,
     typer.Option(
         metavar="E",
-        help="Count iterations to this error; default: twice the gap, or 1% of the initial error.",
+        help="Report the iterations to this error; default: twice the gap, or 1% of the initial error.",
         parser=number,
     ),
 ]
@@ -53,21 +54,23 @@ Reach = Annotated[
     float | None,
     typer.Option(
         metavar="R",
-        help="Linear regression: σ is its maximum over ‖θ − θ*‖ ≤ R; default: the initial distance.",
+        help="Linear regression: take σ as the maximum over ‖θ − θ*‖ ≤ R; default: the initial distance.",
         parser=number,
     ),
 ]
 Points = Annotated[
     int,
     typer.Option(
-        metavar="N", help="Other models: points of the trajectory that constants are measured on.", parser=whole
+        metavar="N",
+        help="Other models: number of points of the trajectory at which constants are measured.",
+        parser=whole,
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also write tables, numbers and pictures there.")
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also write tables, numbers and figures to DIR.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is already in DIR.")]
-Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON, and nothing else.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing result in DIR.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -85,13 +88,13 @@ def bound(
     reach: Reach = None,
     points: Points = 30,
     compare: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Lay the bound over the run that is in this folder.")
+        Path | None, typer.Option(metavar="RUN", help="Compare the bound with the measured run in this folder.")
     ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Constants, ρ̃, conditions met or not, safe learning rates, predicted rate and gap, iterations to ε."""
+    """Compute constants, ρ̃, conditions, safe learning rates, predicted rate and gap, and iterations to ε."""
     from dspodfl.study import Result
     from dspodfl.theory.assess import appraise, matching
     from dspodfl.theory.assess import compare as lay_over
@@ -127,7 +130,11 @@ def sweep(
     config: Study,
     over: Annotated[
         list[str],
-        typer.Option("--over", metavar="KEY=V,V", help="What is varied: table.key=value,value. Repeatable."),
+        typer.Option(
+            "--over",
+            metavar="KEY=V,V",
+            help="Values of a key: table.key=value,value. Repeatable; the grid is the product.",
+        ),
     ],
     changes: Set = None,
     algorithms: Algorithms = None,
@@ -139,7 +146,7 @@ def sweep(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """How ρ̃, safe learning rates, rate and gap move over a grid of settings; nothing is trained."""
+    """Compute ρ̃, safe learning rates, rate and gap over a grid of settings; nothing is trained."""
     from dspodfl.analysis import METRICS
     from dspodfl.config import Axis, cells
     from dspodfl.theory.assess import over_cells
