@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from tests.edge import NAMED, PLACES, TINY_TOML, keys, merged, tables, tiny, walk
 
 from dspodfl import Config, ConfigError
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import ALGORITHMS
 from dspodfl.config import dumps, load, template
 from dspodfl.config.model import Factory
 from dspodfl.config.schema import Until
@@ -146,7 +146,7 @@ def configs(draw, path=(), held=None):
         here = here.setdefault(key, {})
     if path:
         here[path[-1]] = draw(raw(held))
-    names = st.sampled_from([*SCHEDULES, "package.module:schedule"])
+    names = st.sampled_from([*ALGORITHMS, "package.module:schedule"])
     table["algorithms"] = draw(st.lists(names, min_size=1, max_size=3, unique=True))
     table["seed"] = min(table.get("seed", 0), 2**62)
     _mend_graph(table, path, draw(st.sampled_from([{"period": 3}, {"times": [0, 5]}])))

@@ -13,6 +13,7 @@ from .stack import Run as Run
 from .stack import Stack as Stack
 from .state import Piece as Piece
 from .state import State as State
+from .state import leaves as leaves
 from .steppers.sharded import Split as Split
 from .transport.base import Alone as Alone
 from .transport.base import Team as Team
@@ -33,6 +34,7 @@ __all__ = [
     "crossings",
     "horizon",
     "last_iterations",
+    "leaves",
     "products",
     "shrunk",
     "simulate",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import linear, mixing
-from dspodfl.algorithms import Rule, Simultaneous
+from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
 from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.mixer import Matrices
 from dspodfl.engine.stack import Block, Neighbours, Stack
@@ -59,7 +59,7 @@ def choose(
     ``exchange`` makes what brings the rows of other processes to where some models are.
     """
     model = problem.model
-    if problem.device.type != "cuda" or type(rule) is not Simultaneous:
+    if problem.device.type != "cuda" or fused_kernel(rule) != SIMULTANEOUS:
         return None
     if model.is_linear:
         able = linear.available(problem.device, problem.dtype, model.outputs, problem.batch_size)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cpu import linear as compiled
-from dspodfl.algorithms import Rule, Simultaneous
+from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
 from dspodfl.engine.mixer import Mixer
 from dspodfl.engine.stack import Block, Stack
 from dspodfl.engine.state import unfrozen
@@ -74,7 +74,7 @@ def choose(stack: Stack, problem: Problem, rule: Rule, theta: Tensor, state: Any
 def on_cpu(problem: Problem, rule: Rule) -> bool:
     """Whether compiled code for the CPU does what the rule and the model ask for."""
     exact = problem.compute == problem.dtype and problem.device.type == "cpu"
-    return type(rule) is Simultaneous and problem.model.is_linear and exact and compiled.available()
+    return fused_kernel(rule) == SIMULTANEOUS and problem.model.is_linear and exact and compiled.available()
 
 
 class Stepwise:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dspodfl._kernels.cpu import linear as compiled
 from dspodfl._kernels.cuda import mixing
-from dspodfl.algorithms import Rule, Simultaneous, declared_mixes
+from dspodfl.algorithms import SIMULTANEOUS, Rule, declared_mixes, fused_kernel
 from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.mixer import sparse
 from dspodfl.engine.shard import Shard
@@ -98,7 +98,7 @@ class Stepwise:
         """Iterations first … last − 1 of the block."""
         for t in range(first, last):
             x, y = self._batches[t]
-            early = self._exchange.start(t, self.theta) if type(self._rule) is Simultaneous else None
+            early = self._exchange.start(t, self.theta) if fused_kernel(self._rule) == SIMULTANEOUS else None
             gradient: Any = partial(_gradient, self._problem, x, y)
             mix: Any = partial(self._mix, t, early)
             self._mixed = 0
