@@ -269,7 +269,7 @@ class Config(Table):
     algorithms: Annotated[list[AlgorithmItem], BeforeValidator(as_list), Field(min_length=1)] = Field(
         list(PAPER),
         description="what is compared: names ('dspodfl list algorithms'), 'package.module:schedule' of your own, or "
-        "tables { name = … } or { schedule = …, rule = … } with label and settings",
+        "tables { name = … } or { schedule = …, rule = … }, both with label, settings and local",
     )
     clients: Clients = Field(Clients(), description="who takes part")
     graph: Graph = Field(Geometric(), description="who is linked to whom, and with which weights models are mixed")
