@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dspodfl.algorithms import registered_name
+from dspodfl.algorithms import ALGORITHMS, registered_name
 
 
 def expand(raw: dict[str, Any]) -> dict[str, Any]:
@@ -41,12 +41,9 @@ def _algorithm(given: Any) -> Any:
     for key in ("name", "schedule"):
         if isinstance(out.get(key), str):
             out[key] = registered_name(out[key])
-    if isinstance(out.get("name"), str) and out.get("label", out["name"]) == out["name"] and not out.keys() - _NAMED:
-        return out["name"]
-    return out
-
-
-_NAMED = {"name", "label"}
+    name = out.get("name")
+    plain = isinstance(name, str) and name in ALGORITHMS and out.get("label", name) == name
+    return name if plain and not out.keys() - {"name", "label"} else out
 
 
 def _is_number(value: Any) -> bool:
