@@ -110,6 +110,66 @@ def test_what_computes_a_method_is_not_imported_to_list_or_to_validate_it():
     assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
+METHOD = '''
+from dspodfl.algorithms.entry import Entry, Setting
+
+ENTRY = Entry(
+    label="Heavy ball",
+    line="DSpodFL with momentum",
+    schedule="dspodfl.algorithms.schedules:dspodfl",
+    rule=f"{__name__}:Momentum",
+    settings={"beta": Setting("the momentum", "a number in [0, 1)", lambda value: 0 <= value < 1)},
+)
+
+
+class Momentum:
+    mixes = 1
+
+    def __init__(self, beta=0.5):
+        self.beta = beta
+
+    def init(self, theta):
+        return 0.0 * theta
+
+    def step(self, theta, mix, gradient, v, lr, m):
+        m = self.beta * m + gradient(theta, scale=lr * v)
+        return mix(theta) - m, m
+'''
+USE = """
+import sys
+from dspodfl.algorithms import methods
+methods.__path__.append(sys.argv[1])
+from tests.edge import tiny
+from dspodfl import ConfigError, run
+from dspodfl.algorithms import PAPER
+given = ["Heavy Ball", {"name": "heavy_ball", "label": "light", "settings": {"beta": 0.0}}, "dspodfl",
+         {"schedule": "dgd", "rule": "heavy_ball", "settings": {"beta": 0.9}}]
+found = run(tiny(algorithms=given)).metrics
+assert set(found["algorithm"]) == {"heavy_ball", "light", "dspodfl", "dgd+heavy_ball"}
+steps = {name: rows["sgd_steps"].tolist() for name, rows in found.groupby("algorithm")}
+assert steps["heavy_ball"] == steps["light"] == steps["dspodfl"]
+assert "heavy_ball" not in PAPER and tiny().labels == ["dspodfl", "dgd"]
+try:
+    tiny(algorithms=[{"name": "heavy_ball", "settings": {"beta": 2}}])
+except ConfigError as error:
+    assert "a number in [0, 1)" in str(error)
+else:
+    raise AssertionError
+from dspodfl.analysis.figures import NAMES, style
+assert NAMES["heavy_ball"] == "Heavy ball" and style.custom(["dgd", "heavy_ball"]) == ["heavy_ball"]
+sys.argv = ["dspodfl", "list", "algorithms"]
+from dspodfl.ui.cli import app
+app.main()
+"""
+
+
+def test_a_method_is_one_file(tmp_path):
+    (tmp_path / "heavy_ball.py").write_text(METHOD)
+    done = subprocess.run([sys.executable, "-c", USE, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "heavy_ball    DSpodFL with momentum" in done.stdout
+
+
 # --- what is declared -----------------------------------------------------------------------------------------
 
 
