@@ -13,7 +13,7 @@ from benchmarks.loops import CarefulLoop, ResearchLoop
 from benchmarks.rows import BATCH, Bench, Row, starts
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, images, make_run, shared, squarest
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import PAPER
 from dspodfl.engine import Run, Stack
 from dspodfl.network.graph import generate
 from dspodfl.problem.data import Dataset, Federation, partitions
@@ -88,7 +88,7 @@ def stacked_runs(bench: Bench, dataset: Dataset, seeds: int = 25, each: int = 5)
     mixed stack is the mean of its algorithms' single runs.
     """
     model = build("svm", dataset.input_shape, dataset.outputs)
-    algorithms = list(SCHEDULES)
+    algorithms = list(PAPER)
     stacks = {name: [paper_run(name, dataset, 0)] for name in algorithms}
     stacks |= {f"{name} × {seeds}": [paper_run(name, dataset, s) for s in range(seeds)] for name in ("dgd", "dspodfl")}
     stacks["all"] = [paper_run(name, dataset, s) for name in algorithms for s in range(each)]

@@ -26,7 +26,7 @@ from benchmarks.table import duration
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, geometric, images, make_run, shared, torus
 from dspodfl import Config
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import PAPER
 from dspodfl.engine import Stack
 from dspodfl.engine.device import products
 from dspodfl.network.graph import Graph, generate
@@ -71,7 +71,7 @@ def joined_study(dataset: Dataset, seeds: int, iterations: int, every: int) -> S
     studies = []
     for partition in ({"kind": "iid"}, {"kind": "labels", "per_client": 1}):
         config = Config(
-            algorithms=list(SCHEDULES),
+            algorithms=list(PAPER),
             seeds=seeds,
             data={"name": "fmnist-mini", "partition": partition},  # its name is replaced by the data given
             train={"iterations": iterations, "batch_size": BATCH},
@@ -96,7 +96,7 @@ def whole_study(bench: Bench, dataset: Dataset, seeds: int, iterations: int, eve
         assert looks == len(study.runs) * (1 + -(-iterations // every))
         return time.perf_counter() - start
 
-    say(f"a study of {2 * seeds * len(SCHEDULES)} runs and {iterations:,} iterations, from its configuration")
+    say(f"a study of {2 * seeds * len(PAPER)} runs and {iterations:,} iterations, from its configuration")
     start = time.perf_counter()
     study = joined_study(dataset, seeds, iterations, every)
     built = time.perf_counter() - start

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.turns import say
+from dspodfl.algorithms import named
 from dspodfl.algorithms.learning_rate import Constant
-from dspodfl.algorithms.schedules import named
 from dspodfl.engine import Run
 from dspodfl.errors import DataError
 from dspodfl.network.graph import Graph

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from dspodfl.config import Config
+from dspodfl.config import AlgorithmTable, Config
 from dspodfl.config.reference import Key, keys, summary, tag, tag_key, written
 from dspodfl.config.toml import inline
 
@@ -32,6 +32,7 @@ def tables() -> str:
     """Give every table of the configuration in Markdown."""
     top = [key for key in keys(Config) if not key.tables]
     out = ["## Top level", "", *_key_table(top)]
+    out += ["", "A table in `algorithms`:", "", *_key_table(keys(AlgorithmTable))]
     shown: set[tuple[type[BaseModel], ...]] = set()
     for key in keys(Config):
         if key.tables:

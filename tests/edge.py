@@ -132,7 +132,7 @@ def _places(table=Config, path=()):
     yield path, table
     for key, field in table.model_fields.items():
         for inner in tables(field.annotation):
-            if key != "graphs":
+            if key not in ("graphs", "algorithms"):  # lists of tables
                 yield from _places(inner, (*path, key))
 
 
@@ -161,6 +161,6 @@ def keys():
     found = {}
     for table in walk():
         for key, field in table.model_fields.items():
-            if not is_tag(table, key) and not (table is Config and tables(field.annotation)):
+            if not is_tag(table, key) and not (table is Config and tables(field.annotation) and key != "algorithms"):
                 found[f"{home(table, key).__name__}.{key}"] = None
     return list(found)

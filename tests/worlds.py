@@ -8,9 +8,9 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
+from dspodfl.algorithms import PAPER, named
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
-from dspodfl.algorithms.schedules import SCHEDULES, named
 from dspodfl.engine import Run, Stack, simulate
 from dspodfl.engine.loop import Counters
 from dspodfl.network.graph import Graph, generate
@@ -20,7 +20,7 @@ from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build, from_module
 from dspodfl.problem.problem import Problem
 
-ALGORITHMS = tuple(SCHEDULES)
+ALGORITHMS = PAPER
 BATCH = 4
 
 

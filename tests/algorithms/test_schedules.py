@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.worlds import cuts, graphs, subsets
 
 from dspodfl import rng
+from dspodfl.algorithms import PAPER, named
 from dspodfl.algorithms.learning_rate import Diminishing
-from dspodfl.algorithms.schedules import SCHEDULES, Cycles, Replay, Sporadic, dfedavg, draw, named
+from dspodfl.algorithms.schedules import Cycles, Replay, Sporadic, dfedavg, draw
 from dspodfl.errors import InputError
 from dspodfl.network.events import Events
 from dspodfl.network.graph import Graph, Part, generate
@@ -39,7 +40,7 @@ def recorded(rates, seed=0):
 
 
 EVERY = {
-    **{name: lambda rates, name=name: named(name) for name in SCHEDULES},
+    **{name: lambda rates, name=name: named(name) for name in PAPER},
     "dfedavg with a period": lambda rates: named("dfedavg", period=3),
     "custom": lambda rates: Alternating(),
     "replay": recorded,
@@ -136,7 +137,7 @@ def test_other_seeds_give_other_events():
 
 
 def test_every_named_schedule_can_be_had_and_no_other():
-    assert all(isinstance(named(name), Sporadic) for name in SCHEDULES)
+    assert all(isinstance(named(name), Sporadic) for name in PAPER)
     with pytest.raises(InputError, match=r"algorithms = 'dspodlf'.*did you mean 'dspodfl'"):
         named("dspodlf")
 
@@ -261,7 +262,7 @@ def test_algorithms_are_paired_they_share_what_they_both_draw(graph, seed):
 def test_dfedavg_takes_d_steps_without_exchange_then_exchanges_without_a_step(graph, seed, period):
     rates = some_rates(graph, seed)
     d = period or int(np.ceil(np.mean(1 / rates.sgd(np.zeros(1, dtype=int)))))
-    events = named("dfedavg", period)(np.arange(LENGTH), Part.whole(graph, seed), rates)
+    events = named("dfedavg", period=period)(np.arange(LENGTH), Part.whole(graph, seed), rates)
     for k in range(LENGTH):
         exchange = k % (d + 1) == d
         assert (events.v[k] == (not exchange)).all()

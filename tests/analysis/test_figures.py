@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from tests.edge import tiny
 
 from dspodfl import run
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import ALGORITHMS
 from dspodfl.analysis import aggregates as readings
 from dspodfl.analysis import figures as plots
 from dspodfl.analysis import median_run
@@ -99,7 +99,7 @@ def test_every_algorithm_has_its_fixed_colour_that_the_colour_blind_can_tell():
         "dfedavg": "#56B4E9",
     }
     assert set(COLOURS.values()) < OKABE_ITO and len(set(COLOURS.values())) == 5
-    assert set(COLOURS) == set(NAMES) == set(SCHEDULES)
+    assert set(COLOURS) == set(NAMES) == set(ALGORITHMS)
 
 
 def test_algorithms_of_ones_own_have_further_colours_all_different():
@@ -296,7 +296,7 @@ def test_one_seed_has_a_band_without_width():
 
 
 def test_the_legend_names_the_algorithms_once():
-    metrics = made_up({(name, 0): {0: 0.1, 5: 0.2} for name in [*SCHEDULES, "mine"]})
+    metrics = made_up({(name, 0): {0: 0.1, 5: 0.2} for name in [*ALGORITHMS, "mine"]})
     (legend,) = accuracy_vs_delay(metrics).legends
     assert sorted(text.get_text() for text in legend.get_texts()) == sorted([*NAMES.values(), "mine"])
 

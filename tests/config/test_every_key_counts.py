@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, walk
 
-from dspodfl import Config, Dataset, InputError, Simulation, run
+from dspodfl import Config, ConfigError, Dataset, InputError, Simulation, run
 from dspodfl.engine import LocalTransport
 from dspodfl.network import graph
 from dspodfl.network.graph import Part
@@ -153,6 +153,29 @@ def test_the_seed_of_a_table_pins_what_the_table_draws_across_repetitions_and_no
 def test_the_algorithms_named_are_run_in_their_order():
     found = run(tiny(algorithms=["rg", "dfedavg", "dspodfl"])).metrics["algorithm"]
     assert list(dict.fromkeys(found)) == ["rg", "dfedavg", "dspodfl"]
+
+
+@says("AlgorithmTable.name", "AlgorithmTable.label", "AlgorithmTable.settings")
+def test_a_method_by_name_runs_with_its_settings_under_its_label():
+    table = {"name": "dfedavg", "label": "every other", "settings": {"period": 1}}
+    one = run(tiny(algorithms=[table])).metrics
+    other = run(tiny(algorithms=["dfedavg"], train={"dfedavg_period": 1, "iterations": 2})).metrics
+    assert set(one["algorithm"]) == {"every other"}
+    assert built(algorithms=[table]).runs[0].schedule.probabilities.period == 1
+    assert one["sgd_steps"].tolist()[:2] == other["sgd_steps"].tolist()[:2]
+
+
+@says("AlgorithmTable.schedule", "AlgorithmTable.rule")
+def test_a_schedule_and_a_rule_make_an_algorithm():
+    found = built(algorithms=[{"schedule": "dgd", "rule": "adapt_then_combine"}])
+    assert [type(rule).__name__ for rule in found.rules] == ["AdaptThenCombine"] * len(found.runs)
+    assert found.runs[0].schedule is built(algorithms=["dgd"]).runs[0].schedule
+
+
+@says("AlgorithmTable.local")
+def test_no_algorithm_takes_local_yet():
+    with pytest.raises(ConfigError, match=r"algorithms\.local = 3: must be left out: no algorithm takes it yet"):
+        tiny(algorithms=[{"name": "dgd", "local": 3}])
 
 
 # --- graphs ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from tests.edge import TINY, TINY_TOML, CommandLine, tiny
 from torch import nn
 
 from dspodfl import Config, ConfigError, InputError, Simulation, run
-from dspodfl.algorithms.schedules import SCHEDULES, dspodfl
+from dspodfl.algorithms import ALGORITHMS
+from dspodfl.algorithms.schedules import dspodfl
 from dspodfl.analysis.figures import NAMES
 from dspodfl.config import dumps, load
 from dspodfl.config.hints import _OTHER_NAMES, _places, hint
@@ -57,9 +58,9 @@ def test_what_is_no_learning_rate_is_refused(value):
         Config(train={"learning_rate": value})
 
 
-@pytest.mark.parametrize("name", [*SCHEDULES, *NAMES.values()])
+@pytest.mark.parametrize("name", [*ALGORITHMS, *NAMES.values()])
 def test_every_name_in_tables_and_pictures_is_a_name_in_a_configuration(name):
-    assert Config(algorithms=[name]).algorithms[0] in SCHEDULES
+    assert Config(algorithms=[name]).algorithms[0] in ALGORITHMS
 
 
 @pytest.mark.parametrize(

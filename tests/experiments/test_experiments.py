@@ -10,7 +10,7 @@ import pytest
 from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 
 from dspodfl import ConfigError, InputError
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import ALGORITHMS, PAPER
 from dspodfl.analysis.metrics import METRICS
 from dspodfl.experiments import claims, sweep
 from dspodfl.experiments import definition as experiments
@@ -62,13 +62,13 @@ def test_every_experiment_says_what_it_is(experiment):
     assert experiment.seeds >= (10 if experiment.dataset == "fmnist" else 3)
     for cell in experiment.cells():
         assert cell.config.data.name == experiment.dataset
-        assert cell.config.algorithms == list(SCHEDULES)
+        assert cell.config.algorithms == list(PAPER)
         assert cell.config.model.name == ("svm" if experiment.dataset == "fmnist" else "vgg11")
         for iteration in experiment.read.iterations:
             every = cell.config.eval.every
             assert iteration % every == 0 or iteration == cell.config.train.iterations
     for printed in experiment.printed:
-        assert printed.algorithm in SCHEDULES
+        assert printed.algorithm in ALGORITHMS
 
 
 def test_quick_needs_no_data_but_the_bundled_sample():

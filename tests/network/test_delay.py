@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.worlds import ALGORITHMS, classified, cuts, erdos_renyi, graphs, make_run
 
+from dspodfl.algorithms import named
 from dspodfl.algorithms.learning_rate import Diminishing
-from dspodfl.algorithms.schedules import named
 from dspodfl.engine import Stack
 from dspodfl.network.delay import CHUNK, DELAYS, Delays, Meter
 from dspodfl.network.events import Events
@@ -142,7 +142,7 @@ def test_rg_and_sporadic_sgd_stay_below_two_normalized_units(seed):
 
 @given(st.integers(0, 2**40), st.one_of(st.none(), st.integers(1, 7)))
 def test_dfedavg_takes_d_units_of_processing_then_one_of_transmission(seed, period):
-    run = make_run("dfedavg", seed, data=DATA, schedule=named("dfedavg", period))
+    run = make_run("dfedavg", seed, data=DATA, schedule=named("dfedavg", period=period))
     d = period or int(np.ceil(np.mean(1 / run.rates.sgd(np.zeros(1, dtype=int)))))
     cycle = [(1.0, 0.0)] * d + [(0.0, 1.0)]
     _, delays = tallied(run, 60)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from tests.edge import TINY_TOML, CommandLine
 
 from dspodfl import Config, DataError, InputError, Result, replay, run
-from dspodfl.algorithms.schedules import SCHEDULES
+from dspodfl.algorithms import ALGORITHMS
 from dspodfl.analysis.metrics import METRICS
 from dspodfl.config import load, template
 from dspodfl.errors.signals import Interrupted
@@ -128,7 +128,7 @@ def test_list_has_one_line_for_everything_that_has_a_name(dspodfl):
     lines = [line.split(maxsplit=1) for line in answer.out.splitlines() if line.startswith("  ")]
     assert all(len(line) == 2 for line in lines)
     names = [line[0] for line in lines]
-    assert {*SCHEDULES, *MODELS} <= set(names)
+    assert {*ALGORITHMS, *MODELS} <= set(names)
     for some in (
         "geometric ring path star complete grid torus erdos_renyi regular small_world exponential file",
         "static switching bernoulli markov waypoint",

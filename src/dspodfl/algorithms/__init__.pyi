@@ -1,25 +1,57 @@
 from . import learning_rate as learning_rate
 from . import schedules as schedules
+from .base import NO_LOCAL as NO_LOCAL
+from .base import SIMULTANEOUS as SIMULTANEOUS
+from .base import Algorithm as Algorithm
+from .base import Gradient as Gradient
+from .base import Independent as Independent
+from .base import Mix as Mix
+from .base import Rule as Rule
+from .base import Schedule as Schedule
+from .base import declared_mixes as declared_mixes
+from .base import draws_independently as draws_independently
+from .base import fused_kernel as fused_kernel
+from .base import label_problem as label_problem
+from .base import rests_without_events as rests_without_events
+from .entry import Dash as Dash
+from .entry import Entry as Entry
 from .learning_rate import Constant as Constant
 from .learning_rate import Diminishing as Diminishing
 from .learning_rate import LearningRate as LearningRate
+from .making import make as make
+from .making import named as named
+from .making import without_code as without_code
+from .registry import ALGORITHMS as ALGORITHMS
+from .registry import ORDERS as ORDERS
+from .registry import PAPER as PAPER
+from .registry import known_rules as known_rules
+from .registry import registered_name as registered_name
+from .registry import rule_problem as rule_problem
+from .registry import schedule_problem as schedule_problem
+from .registry import settings_problem as settings_problem
 from .rules import RULES as RULES
-from .rules import Rule as Rule
 from .rules import Simultaneous as Simultaneous
-from .rules import declared_mixes as declared_mixes
-from .schedules import SCHEDULES as SCHEDULES
 from .schedules import Replay as Replay
-from .schedules import Schedule as Schedule
 from .schedules import Sporadic as Sporadic
 from .schedules import draw as draw
 from .schedules import dspodfl as dspodfl
 
 __all__ = [
+    "ALGORITHMS",
+    "NO_LOCAL",
+    "ORDERS",
+    "PAPER",
     "RULES",
-    "SCHEDULES",
+    "SIMULTANEOUS",
+    "Algorithm",
     "Constant",
+    "Dash",
     "Diminishing",
+    "Entry",
+    "Gradient",
+    "Independent",
     "LearningRate",
+    "Mix",
     "Replay",
     "Rule",
     "Schedule",
@@ -27,7 +59,19 @@ __all__ = [
     "Sporadic",
     "declared_mixes",
     "draw",
+    "draws_independently",
     "dspodfl",
+    "fused_kernel",
+    "known_rules",
+    "label_problem",
     "learning_rate",
+    "make",
+    "named",
+    "registered_name",
+    "rests_without_events",
+    "rule_problem",
+    "schedule_problem",
     "schedules",
+    "settings_problem",
+    "without_code",
 ]

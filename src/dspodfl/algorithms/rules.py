@@ -6,46 +6,18 @@ where the rule asks), and may carry a state of its own from step to step. Both f
 
 A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly
 once, an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are
-then expected one iteration ahead, which is faster.
+then expected one iteration ahead, which is faster. `dspodfl.algorithms.base` has all that a rule may declare.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
+from dspodfl.algorithms.base import SIMULTANEOUS, Gradient, Mix, Rule
 
-
-class Mix(Protocol):
-    """P(k)x, less ``minus`` if given, whose memory is used up. Shapes: (clients, p) -> (clients, p)."""
-
-    def __call__(self, x: Tensor, minus: Tensor | None = None) -> Tensor: ...
-
-
-class Gradient(Protocol):
-    """Minibatch gradients at x, each times its ``scale`` if given. Shapes: x (clients, p), scale (clients,)."""
-
-    def __call__(self, x: Tensor, scale: Tensor | None = None) -> Tensor: ...
-
-
-def declared_mixes(rule: Rule) -> int | None:
-    """How often a rule mixes in every iteration, if it declares it."""
-    return getattr(rule, "mixes", None)
-
-
-class Rule(Protocol):
-    """θ, state = rule.step(θ, mix, gradient, v, lr, state). Shapes: theta (clients, p), v and lr (clients,)."""
-
-    def init(self, theta: Tensor) -> Any:
-        """The state before the first step."""
-        ...
-
-    def step(
-        self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: Any
-    ) -> tuple[Tensor, Any]:
-        """One iteration."""
-        ...
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -53,6 +25,8 @@ class Simultaneous:
     """The paper's update: Θ ← PΘ − αV G(Θ)  (eq. update)."""
 
     mixes: ClassVar[int] = 1
+    rests: ClassVar[bool] = True
+    kernel: ClassVar[str] = SIMULTANEOUS
 
     def init(self, theta: Tensor) -> None:
         """No state."""
@@ -69,6 +43,7 @@ class CombineThenAdapt:
     """Mix first, and take the gradient at the mixed model: Θ ← PΘ − αV G(PΘ)."""
 
     mixes: ClassVar[int] = 1
+    rests: ClassVar[bool] = True
 
     def init(self, theta: Tensor) -> None:
         """No state."""
@@ -86,6 +61,7 @@ class AdaptThenCombine:
     """Step first, and mix what comes out: Θ ← P(Θ − αV G(Θ))."""
 
     mixes: ClassVar[int] = 1
+    rests: ClassVar[bool] = True
 
     def init(self, theta: Tensor) -> None:
         """No state."""
@@ -97,9 +73,13 @@ class AdaptThenCombine:
         return mix(theta - gradient(theta, scale=lr * v)), state
 
 
+simultaneous = Simultaneous()
+combine_then_adapt = CombineThenAdapt()
+adapt_then_combine = AdaptThenCombine()
+
 RULES: dict[str, Rule] = {
-    "simultaneous": Simultaneous(),
-    "combine_then_adapt": CombineThenAdapt(),
-    "adapt_then_combine": AdaptThenCombine(),
+    "simultaneous": simultaneous,
+    "combine_then_adapt": combine_then_adapt,
+    "adapt_then_combine": adapt_then_combine,
 }
-"""Update rules by name (`train.order`)."""
+"""The rules that ``train.order`` may name."""

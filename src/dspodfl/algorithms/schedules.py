@@ -2,7 +2,7 @@
 
     Schedule: (k, part, rates) -> Events(v, v̂)
 
-Algorithms are schedules. The five of the paper fire independently with probabilities that they choose from the
+The five algorithms of the paper are schedules. They fire independently with probabilities that they choose from the
 capability rates d_i(k), b_ij(k):
 
     dspodfl        (d, b)
@@ -16,27 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from dspodfl import rng
-from dspodfl.errors import InputError, nearest
+from dspodfl.algorithms.base import Probabilities
+from dspodfl.errors import InputError
 from dspodfl.network import Events, Part, Rates
 from dspodfl.rng import Stream
-
-
-class Schedule(Protocol):
-    """An algorithm: events at iterations k (consecutive int64 array) for the clients and links of a part."""
-
-    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events: ...
-
-
-Probabilities = tuple[np.ndarray, np.ndarray]
-"""Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links).
-
-One row says that they are the same at every iteration for as long as the rates are."""
 
 
 def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: bool = False) -> Events:
@@ -54,6 +43,8 @@ def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: 
 @dataclass(frozen=True, eq=False)
 class Sporadic:
     """Independent firing with probabilities chosen from the rates: the form of DSpodFL and of its special cases."""
+
+    independent: ClassVar[bool] = True
 
     probabilities: Callable[[np.ndarray, Rates], Probabilities]
 
@@ -119,8 +110,10 @@ class Cycles:
         return np.repeat(1.0 - exchange, rates.graph.n, 1), np.repeat(exchange, rates.graph.links, 1)
 
 
-def dfedavg(period: int | None = None) -> Sporadic:
-    """D iterations of SGD without exchange, then one exchange without SGD."""
+def dfedavg(period: int | Literal["auto"] | None = None) -> Sporadic:
+    """D iterations of SGD without exchange, then one exchange without SGD; D = ⌈mean_i 1/d_i⌉ where none is given."""
+    if period == "auto":
+        period = None
     if period is not None and period < 1:
         raise InputError("train.dfedavg_period", period, "an integer of at least 1, or 'auto'")
     return Sporadic(Cycles(period))
@@ -150,27 +143,3 @@ class Replay:
         if int(np.max(k)) >= recorded:
             raise InputError("train.iterations", int(np.max(k)) + 1, f"at most the {recorded} recorded iterations")
         return Events(self.events.v[k][:, part.client], self.events.v_hat[k][:, part.link])
-
-
-SCHEDULES: dict[str, str] = {
-    "dspodfl": "sporadic SGD (d) and sporadic exchange (b): the paper's method",
-    "dgd": "decentralized gradient descent: every client and every link, always",
-    "rg": "randomized gossip: SGD always, exchange sporadic (b)",
-    "sporadic_sgd": "SGD sporadic (d), exchange always",
-    "dfedavg": "D iterations of SGD, then one exchange; D = ⌈mean 1/d⌉ or train.dfedavg_period",
-}
-"""Registered schedules by name, each with the line that ``dspodfl list`` prints."""
-
-
-def named(name: str, period: int | None = None) -> Sporadic:
-    """One of the five algorithms by name."""
-    schedules = {
-        "dspodfl": dspodfl,
-        "dgd": dgd,
-        "rg": rg,
-        "sporadic_sgd": sporadic_sgd,
-        "dfedavg": dfedavg(period),
-    }
-    if name not in schedules:
-        raise InputError("algorithms", name, f"one of {', '.join(schedules)}{nearest(name, schedules)}")
-    return schedules[name]

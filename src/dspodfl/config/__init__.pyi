@@ -4,6 +4,9 @@ from . import graph as graph
 from . import model as model
 from . import rates as rates
 from . import schema as schema
+from .algorithm import AlgorithmTable as AlgorithmTable
+from .algorithm import label_of as label_of
+from .algorithm import labels_of as labels_of
 from .grid import Axis as Axis
 from .grid import Cell as Cell
 from .grid import Point as Point
@@ -15,7 +18,6 @@ from .keys import assign as assign
 from .messages import catalogue as catalogue
 from .schema import FREE as FREE
 from .schema import Config as Config
-from .shorthand import algorithm as algorithm
 from .template import SCHEMA_FILE as SCHEMA_FILE
 from .template import template as template
 from .toml import as_config as as_config
@@ -26,12 +28,12 @@ __all__ = [
     "FREE",
     "SCHEMA_FILE",
     "TITLE",
+    "AlgorithmTable",
     "Axis",
     "Cell",
     "Config",
     "Point",
     "Value",
-    "algorithm",
     "as_config",
     "assign",
     "catalogue",
@@ -41,6 +43,8 @@ __all__ = [
     "footprint",
     "graph",
     "json_schema",
+    "label_of",
+    "labels_of",
     "load",
     "model",
     "rates",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, time
 from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,6 +32,15 @@ class Table(BaseModel):
 def as_list(value: Any) -> Any:
     """Tuples, which Python users write, are lists as well."""
     return list(value) if isinstance(value, tuple) else value
+
+
+def is_toml(value: Any) -> bool:
+    """Return whether TOML can write a value."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and is_toml(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(is_toml, value))
+    return isinstance(value, str | int | float | date | time)
 
 
 def refuse(field: str, value: object, allowed: str) -> NoReturn:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dspodfl.algorithms import SCHEDULES
+from dspodfl.algorithms import ALGORITHMS
+from dspodfl.config.algorithm import AlgorithmTable
 from dspodfl.config.reference import without_keys
 from dspodfl.config.schema import Config
 
@@ -28,7 +29,8 @@ def json_schema() -> dict[str, Any]:
     made = Config.model_json_schema()
     properties, definitions = made["properties"], made["$defs"]
     names = made["properties"]["algorithms"]
-    names["items"] = {"anyOf": [{"enum": list(SCHEDULES)}, {"type": "string"}]}
+    table = {"$ref": f"#/$defs/{AlgorithmTable.__name__}"}
+    names["items"] = {"anyOf": [{"enum": list(ALGORITHMS)}, {"type": "string"}, table]}
     _also(properties["algorithms"], {"type": "string"}, ("type", "items", "minItems"))
     _also(definitions["Train"]["properties"]["learning_rate"], {"type": "number", "exclusiveMinimum": 0}, ("oneOf",))
     definitions["Train"]["properties"]["until_delay"] = _UNTIL_DELAY

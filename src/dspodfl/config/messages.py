@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from dspodfl.config import schema
+from dspodfl.config.algorithm import FORMS
 from dspodfl.config.base import LEAST, SMALLEST
 from dspodfl.config.hints import for_table, hint
 from dspodfl.config.model import Factory
@@ -88,6 +89,8 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
     annotation: Any = here
     for part in loc:
         models = tables_of(annotation)
+        if part in FORMS and path.startswith("algorithms"):
+            continue
         if isinstance(part, int):
             path += f"[{part}]"
             annotation = _item(annotation)

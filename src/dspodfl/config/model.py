@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import date, time
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from dspodfl.config.base import NonNegative, Size, Table, as_list, refuse
+from dspodfl.config.base import NonNegative, Size, Table, as_list, is_toml, refuse
 
 ModelName = Field(description="the model")
 L2 = "λ of the penalty (λ/2)‖θ‖² that is added to the loss"
@@ -85,18 +84,10 @@ class Factory(Table):
     @model_validator(mode="after")
     def _written(self) -> Factory:
         for key, value in self.arguments.items():
-            if not _is_toml(value):
+            if not is_toml(value):
                 advice = "what TOML can write; bring other models as Python objects: run(config, model=…)"
                 refuse(f"model.arguments.{key}", value, advice)
         return self
-
-
-def _is_toml(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_toml(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_toml, value))
-    return isinstance(value, str | int | float | date | time)
 
 
 def _model_tag(value: Any) -> str:

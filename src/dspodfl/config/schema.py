@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from dspodfl.algorithms import SCHEDULES
+from dspodfl.algorithms import PAPER, schedule_problem
+from dspodfl.config.algorithm import AlgorithmItem, labels_of
 from dspodfl.config.base import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph import Geometric, Graph, WaypointDynamics
 from dspodfl.config.model import Linear, Logistic, Model, Svm
 from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
-from dspodfl.errors import ConfigError, nearest
+from dspodfl.errors import ConfigError
 from dspodfl.network import COST_COLUMNS, DEFAULT_DELAY, Budget
 
 
@@ -201,8 +201,6 @@ class Scale(Table):
 FREE = ("checkpoint", "scale")
 """Tables that change nothing that is computed: a run can be resumed with others."""
 
-ALGORITHM_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
 
 _DEFAULT_TAGS = (
     ("graph", "kind", "geometric"),
@@ -268,9 +266,10 @@ class Config(Table):
         0, description="the first seed; a seed decides graph, rates, partition, initial model, minibatches and events"
     )
     seeds: Count = Field(3, description="how many seeds: seed, seed + 1, …; results are compared over them")
-    algorithms: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)] = Field(
-        list(SCHEDULES),
-        description="what is compared: names ('dspodfl list algorithms'), or 'package.module:schedule' of your own",
+    algorithms: Annotated[list[AlgorithmItem], BeforeValidator(as_list), Field(min_length=1)] = Field(
+        list(PAPER),
+        description="what is compared: names ('dspodfl list algorithms'), 'package.module:schedule' of your own, or "
+        "tables { name = … } or { schedule = …, rule = … }, both with label, settings and local",
     )
     clients: Clients = Field(Clients(), description="who takes part")
     graph: Graph = Field(Geometric(), description="who is linked to whom, and with which weights models are mixed")
@@ -306,16 +305,22 @@ class Config(Table):
 
         return load(Path(path))
 
+    @property
+    def labels(self) -> list[str]:
+        """What rows, figures and tables call the algorithms, in order."""
+        return labels_of(self.algorithms)
+
     @model_validator(mode="after")
     def _together(self) -> Config:
         """What no single key can tell."""
-        for name in self.algorithms:
-            if name not in SCHEDULES and not ALGORITHM_FACTORY.fullmatch(name):
-                known = ", ".join(SCHEDULES)
-                refuse("algorithms", name, f"one of {known}, or 'package.module:schedule'{nearest(name, SCHEDULES)}")
-        twice = [name for name in self.algorithms if self.algorithms.count(name) > 1]
+        for given in self.algorithms:
+            problem = schedule_problem(given) if isinstance(given, str) else None
+            if problem:
+                refuse("algorithms", given, problem)
+        twice = [label for label in self.labels if self.labels.count(label) > 1]
         if twice:
-            refuse("algorithms", twice[0], "named once")
+            same = twice[0] not in self.algorithms
+            refuse("algorithms", twice[0], "the label of one algorithm alone" if same else "named once")
         if self.seed + self.seeds > 2**63:
             refuse("seed", self.seed, "such that the last seed is below 2⁶³")
         dynamics = self.graph.dynamics

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from dspodfl.algorithms import SCHEDULES
-
-_ALIASES = {"sporadicsgds": "sporadic_sgd", "randomizedgossip": "rg", "decentralizedgradientdescent": "dgd"}
-"""Names in use that differ from the registered ones by more than case, spaces and hyphens."""
+from dspodfl.algorithms import ALGORITHMS, registered_name
 
 
 def expand(raw: dict[str, Any]) -> dict[str, Any]:
@@ -25,25 +21,29 @@ def expand(raw: dict[str, Any]) -> dict[str, Any]:
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")]
     if isinstance(names, list | tuple):
-        out["algorithms"] = [algorithm(name) if isinstance(name, str) else name for name in names]
+        out["algorithms"] = [_algorithm(given) for given in names]
     train = out.get("train")
     if isinstance(train, dict) and _is_number(train.get("learning_rate")):
         out["train"] = train | {"learning_rate": {"kind": "constant", "value": train["learning_rate"]}}
     return out
 
 
-def algorithm(name: str) -> str:
-    """Give the registered name of an algorithm: case, spaces, hyphens and underscores do not count.
+def _algorithm(given: Any) -> Any:
+    """Write a registered method by its name, with others' tables as they are given.
 
-    >>> algorithm("Sporadic SGDs"), algorithm("DSpodFL"), algorithm("package.module:schedule")
-    ('sporadic_sgd', 'dspodfl', 'package.module:schedule')
+    A table that says no more than a name is that name.
     """
-    known = {_bare(registered): registered for registered in SCHEDULES} | _ALIASES
-    return known.get(_bare(name), name)
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name).casefold()
+    if isinstance(given, str):
+        return registered_name(given)
+    if not isinstance(given, dict):
+        return given
+    out = {key: value for key, value in given.items() if value is not None and not (key == "settings" and value == {})}
+    for key in ("name", "schedule"):
+        if isinstance(out.get(key), str):
+            out[key] = registered_name(out[key])
+    name = out.get("name")
+    plain = isinstance(name, str) and name in ALGORITHMS and out.get("label", name) == name
+    return name if plain and not out.keys() - {"name", "label"} else out
 
 
 def _is_number(value: Any) -> bool:

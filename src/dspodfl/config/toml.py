@@ -10,6 +10,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from dspodfl.config.algorithm import label_of
 from dspodfl.config.keys import assign, parse_value, split_key
 from dspodfl.config.schema import Config
 from dspodfl.config.shorthand import expand
@@ -21,7 +22,8 @@ _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model
 def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -> Config:
     """A configuration from a file (or the defaults), ``table.key=value`` changes, and top-level values on top.
 
-    Relative paths in the file are relative to the file; those in the changes to the working directory.
+    Relative paths in the file are relative to the file; those in the changes to the working directory. Algorithms among
+    the values are named, or are labels of algorithms in the file.
     """
     raw: dict[str, Any] = {}
     if path is not None:
@@ -30,9 +32,17 @@ def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -
     for change in changes:
         _apply(raw, change)
         raw = expand(raw)
+    if values.get("algorithms") is not None:
+        values["algorithms"] = _labelled(values["algorithms"], raw.get("algorithms"))
     raw.update({key: value for key, value in values.items() if value is not None})
     _anchor(raw, Path.cwd())
     return Config(**raw)
+
+
+def _labelled(names: Sequence[Any], known: Any) -> list[Any]:
+    """Algorithms by names, or by the labels of tables that the file has."""
+    tables = {label_of(given): given for given in known if isinstance(given, dict)} if isinstance(known, list) else {}
+    return [tables.get(name, name) if isinstance(name, str) else name for name in names]
 
 
 def as_config(given: object) -> Config:

@@ -15,6 +15,7 @@ from .stack import Run as Run
 from .stack import Stack as Stack
 from .state import Piece as Piece
 from .state import State as State
+from .state import leaves as leaves
 from .transport.base import LocalTransport as LocalTransport
 from .transport.base import Transport as Transport
 
@@ -34,6 +35,7 @@ __all__ = [
     "crossings",
     "horizon",
     "last_iterations",
+    "leaves",
     "plain_loop",
     "products",
     "shrunk",

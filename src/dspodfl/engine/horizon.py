@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dspodfl.algorithms import Sporadic
+from dspodfl.algorithms import draws_independently
 from dspodfl.engine import Run, Stack
 from dspodfl.network import LONGEST, SLACK, Budget, Part, costs
 
@@ -63,13 +63,13 @@ def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
 
 def _constant(run: Run) -> bool:
     """Whether every iteration is expected to cost the same."""
-    same = isinstance(run.schedule, Sporadic) and run.schedule.steady(run.rates)
+    same = draws_independently(run.schedule) and run.schedule.steady(run.rates)
     return same and run.rates.fixed and run.wiring.steady and not run.wiring.topology.moving
 
 
 def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
     """What iterations are expected to cost, (iterations,); fewer than were asked for where they were tried out."""
-    if isinstance(run.schedule, Sporadic):
+    if draws_independently(run.schedule):
         p, q = run.schedule.probabilities(k, run.rates)
         q = 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q
     else:

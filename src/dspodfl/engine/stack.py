@@ -16,7 +16,7 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import LearningRate, Schedule, Sporadic
+from dspodfl.algorithms import LearningRate, Schedule, draws_independently
 from dspodfl.engine.counters import Ledger, Tally, Totals
 from dspodfl.network import Budget, Events, Part, Rates, Wiring
 from dspodfl.problem.data import Federation
@@ -191,9 +191,9 @@ class _Draw:
     def _arrange(self) -> None:
         """Sort the runs that are not over by how their events are drawn."""
         runs = [(r, self.stack.runs[r]) for r in sorted(self._live)]
-        steady = [r for r, run in runs if isinstance(run.schedule, Sporadic) and run.schedule.steady(run.rates)]
-        self.moving = [r for r, run in runs if isinstance(run.schedule, Sporadic) and r not in set(steady)]
-        self.own = [r for r, run in runs if not isinstance(run.schedule, Sporadic)]
+        steady = [r for r, run in runs if draws_independently(run.schedule) and run.schedule.steady(run.rates)]
+        self.moving = [r for r, run in runs if draws_independently(run.schedule) and r not in set(steady)]
+        self.own = [r for r, run in runs if not draws_independently(run.schedule)]
         self.coins = self._coins(steady, np.zeros(1, dtype=np.int64))
 
     def block(self, k: np.ndarray) -> Block:
@@ -248,7 +248,7 @@ class _Draw:
         p, q, client, ends, clients, links, both = [], [], [], [], [], [], []
         for r in runs:
             run, graph = self.stack.runs[r], self.stack.runs[r].rates.graph
-            assert isinstance(run.schedule, Sporadic)
+            assert draws_independently(run.schedule)
             chance, exchange = run.schedule.probabilities(k, run.rates)
             p.append(chance)
             q.append(exchange)

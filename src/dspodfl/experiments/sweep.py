@@ -150,7 +150,12 @@ class Sweep:
 
     def _run(self, batch: list[tuple[Cell, Study]], watch: Watch) -> Iterator[Cell]:
         first = batch[0][1]
-        study = replace(first, runs=[run for _, each in batch for run in each.runs])
+        studies = [each for _, each in batch]
+        study = replace(
+            first,
+            runs=[run for each in studies for run in each.runs],
+            rules=[rule for each in studies for rule in each.rules],
+        )
         owner = [cell for cell, each in batch for _ in each.runs]
         rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell, _ in batch}
         over: set[int] = set()
@@ -175,7 +180,7 @@ class Sweep:
         """Keep the rows of cells that have ended together."""
         tables = {}
         for digest, (cell, rows) in done.items():
-            table = ordered(rows, cell.config.algorithms)
+            table = ordered(rows, cell.config.labels)
             table.attrs[_ABOUT] = self._here(cell) | {
                 "kind": "cell",
                 "format": FORMAT,
@@ -333,7 +338,14 @@ def _kind(study: Study) -> tuple[object, ...]:
     """Studies of one kind can be stacked."""
     model = study.model
     shape = (model.name, tuple(model.shapes.items()), model.loss, model.l2, model.input_shape, model.outputs)
-    how = (type(study.rule), study.batch_size, study.every, study.points, tuple(study.at_delay), study.precision)
+    how = (
+        frozenset(map(type, study.rules)),
+        study.batch_size,
+        study.every,
+        study.points,
+        tuple(study.at_delay),
+        study.precision,
+    )
     return (*shape, *how, study.eval_samples, study.eval_clients)
 
 

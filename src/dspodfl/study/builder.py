@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
-from dspodfl.algorithms import RULES
+from dspodfl.algorithms import ALGORITHMS, Algorithm, Rule, Schedule, known_rules, make, without_code
 from dspodfl.algorithms import learning_rate as lr
-from dspodfl.algorithms import schedules as schedule
+from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.config import data as data_tables
-from dspodfl.config import footprint, schema
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import model as model_tables
 from dspodfl.config import rates as rate_tables
@@ -25,6 +24,7 @@ from dspodfl.network import Events, Graph, Part, generate, rates, read_graph, re
 from dspodfl.problem import data as datasets
 from dspodfl.problem import models, optimum
 from dspodfl.problem.data import Dataset, Federation, with_channel_axis
+from dspodfl.study.rule_check import check_rule
 from dspodfl.study.study import Study
 
 POINTS, EVERY = 40, 100
@@ -53,7 +53,8 @@ class Own:
     model: Any = None
     data: Dataset | Federation | None = None
     graph: nx.Graph | Graph | None = None
-    schedules: Mapping[str, schedule.Schedule] | None = None
+    algorithms: Mapping[str, Algorithm] = field(default_factory=dict)
+    """By their labels, which the configuration has in their places."""
     code: bool = True
     """Whether code that the configuration names is imported; if not, something built in stands for it."""
 
@@ -78,7 +79,10 @@ def build(
     seeds = range(config.seed, config.seed + config.seeds)
     data = {seed: shared.data(seed) for seed in seeds}
     model = _model(config, data[config.seed], own)
-    schedules = {name: _schedule(name, config, own) for name in config.algorithms}
+    parts = {label_of(given): _parts(given, config, own) for given in config.algorithms}
+    schedules = {label: schedule for label, (schedule, _) in parts.items()}
+    for label, (_, rule) in parts.items():
+        check_rule(label, rule, model.parameters)
     settings = [shared.setting(seed, rate, data[seed], schedules, model) for seed in seeds]
     if own.code or not user_names(config, algorithms=False):
         footprint.check_model(config, model, settings[0].rates.graph.links)
@@ -90,10 +94,11 @@ def build(
         for s in settings
         for made in [Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate, link_bytes=_link_bytes(model))]
     ]
+    rules = [rule for _, rule in parts.values() for _ in settings]
     study = Study(
         runs,
         model,
-        RULES[config.train.order],
+        rules,
         config.train.batch_size,
         config.eval.every,
         config.eval.points,
@@ -126,7 +131,12 @@ def _announce(config: schema.Config, own: Own, on_progress: footprint.OnProgress
 def user_names(config: schema.Config, *, algorithms: bool = True) -> list[tuple[str, str]]:
     """Which code of the user a configuration names: keys and values."""
     factory = [("model.factory", config.model.factory)] if isinstance(config.model, model_tables.Factory) else []
-    own = [("algorithms", name) for name in config.algorithms if name not in schedule.SCHEDULES]
+    own: list[tuple[str, str]] = []
+    for given in config.algorithms:
+        schedule = given if isinstance(given, str) else given.name or given.schedule or ""
+        rule = given.rule if isinstance(given, AlgorithmTable) else None
+        own += [("algorithms", schedule)] if schedule not in ALGORITHMS else []
+        own += [("algorithms.rule", rule)] if rule is not None and rule not in known_rules() else []
     return factory + (own if algorithms else [])
 
 
@@ -225,7 +235,7 @@ class _Shared:
         seed: int,
         rate: lr.LearningRate,
         data: Federation,
-        schedules: Mapping[str, schedule.Schedule],
+        schedules: Mapping[str, Schedule],
         model: models.Model,
     ) -> Setting:
         """Graph, rates, data and caps of one seed."""
@@ -235,7 +245,7 @@ class _Shared:
         def caps(wiring: topology.Wiring, drawn: rates.Rates) -> dict[str, tuple[int, int]]:
             found = {}
             for name, fire in schedules.items():
-                if name not in schedule.SCHEDULES:
+                if name not in ALGORITHMS:
                     _check_schedule(name, fire, drawn, seed)
                 run = Run(name, seed, wiring, drawn, fire, data, rate, link_bytes=_link_bytes(model))
                 found[name] = horizon.cap(run, config.train.budget, config.train.iterations)
@@ -397,17 +407,34 @@ def _learning_rate(table: Any) -> lr.LearningRate:
     return lr.Constant(table.value)
 
 
-def _schedule(name: str, config: schema.Config, own: Own) -> schedule.Schedule:
-    if name in schedule.SCHEDULES:
-        period = config.train.dfedavg_period
-        return schedule.named(name, None if period == "auto" else period)
-    if own.schedules and name in own.schedules:
-        found = own.schedules[name]
+def _parts(given: str | AlgorithmTable, config: schema.Config, own: Own) -> tuple[Schedule, Rule]:
+    """The schedule and the rule of an algorithm of the configuration."""
+    label = label_of(given)
+    if label in own.algorithms:
+        value = own.algorithms[label]
     else:
-        if not own.code:
-            user_code.check_name(name, "algorithms")
-            return schedule.named("dspodfl", None)
-        found = user_code.load(name, "algorithms")
+        value = as_algorithm(given, config)
+        value = value if own.code else without_code(value)
+    return make(value, value_of=partial(_value_of, config))
+
+
+def as_algorithm(given: str | AlgorithmTable, config: schema.Config) -> Algorithm:
+    """Return an algorithm of a configuration as a value; where it names no rule, the rule is ``train.order``."""
+    table: dict[str, Any] = (
+        {"name" if given in ALGORITHMS else "schedule": given} if isinstance(given, str) else dict(given)
+    )
+    name, rule = table.get("name"), table.get("rule")
+    if rule is None and name is not None and ALGORITHMS[name].rule is not None:
+        rule = name
+    schedule, settings = name or table["schedule"], table.get("settings", {})
+    return Algorithm(label_of(given), schedule=schedule, rule=rule or config.train.order, settings=settings)
+
+
+def _value_of(config: schema.Config, key: str) -> Any:
+    """The value of a dotted key of a configuration."""
+    found: Any = config
+    for part in key.split("."):
+        found = getattr(found, part)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Sporadic
+from dspodfl.algorithms import draws_independently
 from dspodfl.engine import LocalTransport, Piece, Run, Shard, Split, Stack, Transport, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 from dspodfl.study.placement import cut, deal, place
@@ -214,7 +214,7 @@ def work(run: Run) -> float:
 def steps(run: Run) -> float:
     """SGD steps expected in an iteration of a run."""
     k = np.arange(_LOOKED_AT)
-    if isinstance(run.schedule, Sporadic):
+    if draws_independently(run.schedule):
         return float(run.schedule.probabilities(k, run.rates)[0].mean() * run.clients)
     return float(run.rates.sgd(k).mean() * run.clients)
 
@@ -226,7 +226,7 @@ def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int
 
     A row i crosses to rank q with the chance that one of its links to clients of q fires: Σ_k Σ_(i,q) 1 − Π (1 − p).
     """
-    if not isinstance(run.schedule, Sporadic):
+    if not draws_independently(run.schedule):
         return None
     edges = run.rates.graph.edges
     i, j = np.concatenate([edges, edges[:, ::-1]]).T

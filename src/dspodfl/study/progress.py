@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dspodfl.problem.data import downloading
 from dspodfl.study import terminal
 from dspodfl.study.timing import roughly
 
@@ -90,6 +89,8 @@ class Progress:
         """How many seconds all of it takes; by default as the share that is done says."""
 
     def __enter__(self) -> Progress:
+        from dspodfl.problem.data import downloading  # data need PyTorch, and commands without a bar none of it
+
         self._token = downloading.set(self.stage)
         if self.mode == "bar" and self._live is None:
             console = Console(file=self._stream, highlight=False)
@@ -106,6 +107,8 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
+            from dspodfl.problem.data import downloading
+
             downloading.reset(self._token)
             self._token = None
         if self._live is not None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dspodfl.algorithms import Replay
 from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, from_config, summarize
+from dspodfl.config import labels_of
 from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.network import Events
 from dspodfl.study.store import metrics_log as journal
@@ -363,11 +364,12 @@ def _journalled(path: Path, config: dict[str, Any]) -> tuple[pd.DataFrame, dict[
     found = journal.read(path, Rows(), METRICS)
     if found.header is None:
         raise ValueError(f"{'; '.join(map(str, found.damage))}: the run can be resumed, and measures it again")
-    metrics = ordered(found.rows, config["algorithms"])
+    labels = labels_of(config["algorithms"])
+    metrics = ordered(found.rows, labels)
     if metrics.empty:
         raise ValueError(f"{path.name} has no rows yet")
     seeds = range(config["seed"], config["seed"] + config["seeds"])
-    done = progress(found.rows, [(name, seed) for name in config["algorithms"] for seed in seeds])
+    done = progress(found.rows, [(name, seed) for name in labels for seed in seeds])
     study = found.header["study"] | found.latest | {"iterations_done": done, "complete": False}
     speed = study["run_iterations"] / max(study["wall_seconds"], 1e-9)
     study = {key: value for key, value in study.items() if key != "run_iterations"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -13,15 +14,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from dspodfl.algorithms import SCHEDULES, Schedule
+from dspodfl.algorithms import Algorithm, Schedule
 from dspodfl.analysis import MetricsRow, summarize
-from dspodfl.config import Config, algorithm, as_config, dumps
+from dspodfl.config import Config, as_config, dumps
 from dspodfl.engine import LocalTransport, Transport, choose_device, choose_precision
 from dspodfl.errors import InputError, Interrupt
 from dspodfl.network import Graph, as_graph
 from dspodfl.problem.data import Dataset, Federation, as_data, parts
 from dspodfl.study import client_tables as roster
 from dspodfl.study.arguments import check_inputs, check_options
+from dspodfl.study.brought import Brought
 from dspodfl.study.builder import Own, build
 from dspodfl.study.division import Pace, agreed, divide, expected_rows
 from dspodfl.study.forecast import ADVICE, Work, expected_seconds
@@ -76,6 +78,7 @@ class Simulation:
         data: Any = None,
         graph: Any = None,
         schedules: Mapping[str, Schedule] | None = None,
+        algorithms: Sequence[Algorithm | Schedule | str | Mapping[str, Any]] | None = None,
         device: str = "auto",
         record_events: bool = False,
         tick: Callable[[int], None] | None = None,
@@ -89,9 +92,9 @@ class Simulation:
         config, self.team = as_config(config), team or LocalTransport()
         self.device = choose_device(device)
         choose_precision(config.train.precision, self.device)
-        if schedules:
-            config = _with_schedules(config, schedules)
-        own = Own(model, _own_data(data, config), _own_graph(graph, config), schedules)
+        brought = Brought.of(config, algorithms, schedules)
+        config = brought.config
+        own = Own(model, _own_data(data, config), _own_graph(graph, config), brought.algorithms)
         with self.timing.during("building"):
             on_progress = progress.stage if progress else None
             made = agreed(self.team, lambda: build(config, own, on_progress=on_progress))
@@ -160,7 +163,9 @@ class Simulation:
     def _check(self, before: Unfinished) -> None:
         before.check(self.config)
         if before.start is not None:
-            self.division.check(before.start.plan.left, not before.start.about.get("behind"))
+            sizes = Counter(self.study.groups)
+            large = [wave for wave in before.start.plan.left if sizes[self.study.groups[wave[0]]] >= self.team.ranks]
+            self.division.check(large, not before.start.about.get("behind"))
 
     def __iter__(self) -> Iterator[Update]:
         """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
@@ -367,7 +372,7 @@ class Simulation:
         if not self.measured and self.team.rank == 0:
             raise InputError("result", "nothing", "taken after at least one evaluation")
         held = self._findings.models() if models else {}
-        metrics = ordered(self._findings.known.rows, self.config.algorithms)
+        metrics = ordered(self._findings.known.rows, self.config.labels)
         return Result(
             metrics,
             roster.clients(self.study.runs, self._findings.known.accuracies, self._members),
@@ -428,13 +433,14 @@ class Simulation:
         return provenance(self.device)
 
 
-def run(
+def run(  # noqa: PLR0913
     config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
     model: Any = None,
     data: Any = None,
     graph: Any = None,
     schedules: Mapping[str, Schedule] | None = None,
+    algorithms: Sequence[Algorithm | Schedule | str | Mapping[str, Any]] | None = None,
     device: str = "auto",
     callbacks: Sequence[Callback] = (),
     record_events: bool = False,
@@ -453,6 +459,8 @@ def run(
         graph: a NetworkX graph, a list of links ``[(0, 1), (1, 2)]``, or an adjacency matrix.
         schedules: custom algorithms by name, run next to those that the configuration names (alone, where it names
             none).
+        algorithms: what is compared, instead of what the configuration names: names, tables of ``name`` or ``schedule``
+            and ``rule``, `Algorithm` values, and schedules, which are labelled by their names.
         device: auto, cpu or cuda.
         callbacks: called with each evaluation (`Update`); one that returns True ends the study there.
         record_events: whether the result holds what fired, for replay.
@@ -474,7 +482,7 @@ def run(
     check_options(callbacks, out, resume, progress, record_events=record_events, overwrite=overwrite)
     config, show = None if config is None else as_config(config), for_python(progress)
     brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
-    brought["progress"] = show
+    brought |= {"algorithms": algorithms, "progress": show}
     if out is None and resume is None:
         with show:
             simulation = Simulation(config, record_events=record_events, **brought)
@@ -486,7 +494,8 @@ def run(
         result = Result.load(resume)
         if config is not None:
             given = [name for name in ("model", "data", "graph") if brought[name] is not None]
-            compare_complete(Path(resume), config, given, schedules or ())
+            named = Brought.of(config, algorithms, schedules)
+            compare_complete(Path(resume), named.named, given, named.algorithms)
         return result
     folder = Path(resume or out or "")
     options = {"models": True, "record": record_events}
@@ -496,7 +505,7 @@ def run(
             keeper.reopen()
             before = Unfinished.read(folder)
             keeper.recover()
-            config = config or config_of(folder, schedules or ())
+            config = config or config_of(folder, Brought.of(Config(), algorithms, schedules).algorithms)
             options["record"] = record_events or bool(before.options.get("record"))
         else:
             claim_run(folder, options, overwrite=overwrite)
@@ -522,14 +531,6 @@ def _drive(simulation: Simulation, callbacks: Sequence[Callback]) -> None:
         if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
             simulation.put_away()
             break
-
-
-def _with_schedules(config: Config, schedules: Mapping[str, Schedule]) -> Config:
-    clash = [name for name in schedules if algorithm(name) in SCHEDULES]
-    if clash:
-        raise InputError("schedules", clash[0], f"a name of its own, not one of {', '.join(SCHEDULES)}")
-    named = [*config.algorithms] if "algorithms" in config.model_fields_set else []
-    return config.model_copy(update={"algorithms": [*named, *(n for n in schedules if n not in named)]})
 
 
 def _own_data(data: Any, config: Config) -> Dataset | Federation | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import RULES, Rule
+from dspodfl.algorithms import Rule, rests_without_events
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import (
     Block,
@@ -41,7 +42,8 @@ class Study:
 
     runs: list[Run]
     model: Model
-    rule: Rule
+    rules: list[Rule]
+    """That of each run; runs of one rule advance together."""
     batch_size: int
     every: int | None
     """Evaluate at multiples of this number of iterations, or not for this reason."""
@@ -64,6 +66,17 @@ class Study:
         """The iterations that the longest run is expected to take."""
         return max(run.need or run.cap or LONGEST for run in self.runs)
 
+    @cached_property
+    def groups(self) -> list[int]:
+        """A number for each run: runs of equal rules have the same, counted in the order of the runs."""
+        found: list[Rule] = []
+        numbers = []
+        for rule in self.rules:
+            known = next((n for n, other in enumerate(found) if _same(rule, other)), len(found))
+            found += [rule] if known == len(found) else []
+            numbers.append(known)
+        return numbers
+
     def evaluations(self, iterations: int) -> int:
         """Return how often a run of ``iterations`` is evaluated, at most."""
         regular = -(-iterations // self.every) if self.every else 0
@@ -79,6 +92,11 @@ class Study:
         """The common initial model of each run, which all of its clients start from. Shape: a run each, (p,)."""
         models = {seed: self.model.initial(seed) for seed in {run.seed for run in runs}}
         return [models[run.seed] for run in runs]
+
+
+def _same(one: Rule, other: Rule) -> bool:
+    """Whether two rules do the same: one object, or equal ones of one class (as frozen dataclasses are)."""
+    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +233,16 @@ def measure(
     plan = (
         start.plan
         if start
-        else make_plan(study.runs, study.model, study.batch_size, device, dtype, division.memory, division.fewest)
+        else make_plan(
+            study.runs,
+            study.model,
+            study.batch_size,
+            device,
+            dtype,
+            division.memory,
+            division.fewest,
+            study.groups,
+        )
     )
     watch.plan(plan)
     reached: dict[int, int] = dict(start.reached) if start else {}
@@ -280,10 +307,13 @@ def _wave(
             carried, due = yield from _caught_up(way, wave, carried, ended, start)
             pending = sorted({*pending, *due})
     found = _nothing(way, wave, iteration, ended, left)
+    if not wave and start is not None and plan is start.plan:  # none of the runs of this wave is of this process
+        found = replace(found, iteration=start.iteration)
     if len(ended) == len(wave):
         for piece in carried:
             left.setdefault(piece.run, []).append(way.held(piece))
-        if pending is not None and division.kind == "runs":  # the others are here, or come here
+        begins = not wave and found.iteration == 0
+        if (pending is not None or begins) and division.kind == "runs":  # the others are here, or come here
             yield found
     found = yield from _advanced(way, found, wave, carried, ended, left, pending)
     iteration = found.iteration
@@ -454,12 +484,13 @@ def _stacked(
             tf32=precision == "tf32",
             samples=study.eval_samples,
         )
-        still = study.rule in RULES.values()
+        rule = study.rules[stacked[0]]
+        still = rests_without_events(rule)
         judge = Judge(stack, problem, split, still=still, clients=study.eval_clients, on_batch=watch.batch)
         for snapshot in simulate(
             stack,
             problem,
-            study.rule,
+            rule,
             state or study.initial(runs),
             iterations=max(run.cap or LONGEST for run in runs),
             every=study.every,

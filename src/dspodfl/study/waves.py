@@ -72,11 +72,13 @@ def make_plan(
     dtype: torch.dtype,
     memory: int | None = None,
     fewest: int = 1,
+    groups: Sequence[int] | None = None,
 ) -> Plan:
     """As few waves as fit, of about equal size; runs of one seed stand together, since they share their minibatches.
 
     ``memory`` is what is free on the device, in bytes; it is asked where it is not given. No wave has fewer than
-    ``fewest`` runs.
+    ``fewest`` runs, unless its group has. Runs of different ``groups`` (a number for each run; None: all are of one)
+    are never in one wave, and the groups follow one another.
     """
     free = free_memory(device) if memory is None else memory
     size = torch.finfo(dtype).bits // 8
@@ -84,16 +86,24 @@ def make_plan(
     data = {id(run.data.dataset): run.data.dataset for run in runs}.values()
     held = sum(d.x_train.nbytes + size * d.x_test.size for d in data)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
-    order = sorted(range(len(runs)), key=lambda r: runs[r].seed)
     size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
+    of_group: dict[int, list[int]] = {}
+    for r in sorted(range(len(runs)), key=lambda r: runs[r].seed):
+        of_group.setdefault(groups[r] if groups else 0, []).append(r)
+    waves = [sorted(wave) for _, order in sorted(of_group.items()) for wave in _fitting(order, size_of, room, fewest)]
+    return Plan((), tuple(waves), per_client, fixed, free)
+
+
+def _fitting(order: list[int], size_of: Sequence[int], room: float, fewest: int) -> list[list[int]]:
+    """As few waves of some runs as fit into a room, in bytes; none has fewer than so many runs if all have more."""
     most = max(1, len(order) // fewest)
-    count = min(most, math.ceil(sum(size_of) / room))
+    count = min(most, math.ceil(sum(size_of[r] for r in order) / room))
     while True:
         waves = _cut(order, count)
         largest = max(sum(size_of[r] for r in wave) for wave in waves)
         if count == most or largest <= room:
-            return Plan((), tuple(sorted(wave) for wave in waves), per_client, fixed, free)
+            return waves
         count += 1
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.edge import tiny
 
+from dspodfl.algorithms import Algorithm
 from dspodfl.errors import InputError
 from dspodfl.network.events import Events
 from dspodfl.network.graph import Graph
@@ -98,8 +99,12 @@ def test_rates_redrawn_or_growing_are_followed_through_time():
     assert (np.diff(sporadicity(found["dspodfl"], k).least) > 0).all()
 
 
+def always(k, part, rates):
+    return Events(*(np.ones((len(k), n), bool) for n in (4, 4)))
+
+
 def test_a_schedule_without_probabilities_is_refused_by_name():
-    own = Own(schedules={"mine": lambda k, part, rates: Events(*(np.ones((len(k), n), bool) for n in (4, 4)))})
+    own = Own(algorithms={"mine": Algorithm("mine", schedule=always)})
     _, study, _ = build(tiny(algorithms=["mine:mine"]).model_copy(update={"algorithms": ["mine"]}), own)
     with pytest.raises(InputError, match="algorithms"):
         sporadicity(study.runs[0], study.iterations)

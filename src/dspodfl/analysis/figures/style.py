@@ -18,27 +18,14 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from dspodfl.algorithms import ALGORITHMS, Dash
 from dspodfl.analysis import formatting
 
-COLOURS = {
-    "dspodfl": "#D55E00",
-    "dgd": "#0072B2",
-    "rg": "#009E73",
-    "sporadic_sgd": "#CC79A7",
-    "dfedavg": "#56B4E9",
-}
+_STYLES = {name: entry.style for name, entry in ALGORITHMS.items() if entry.style is not None}
+COLOURS = {name: found.colour for name, found in _STYLES.items()}
 """One colour-blind-safe colour (Okabe and Ito) for each algorithm, always the same."""
 _OTHER_COLOURS = ("#E69F00", "#000000", "#7F7F7F", "#8C564B", "#4B0082", "#6B8E23")
 
-Dash = str | tuple[float, tuple[float, ...]]
-_LINES: dict[str, tuple[Dash, str]] = {
-    "dspodfl": ("-", "o"),
-    "dgd": ((0, (6, 2)), "s"),
-    "rg": ((0, (6, 2, 1, 2)), "^"),
-    "sporadic_sgd": ((0, (1.2, 1.2)), "D"),
-    "dfedavg": ((0, (3, 1.5)), "v"),
-}
-"""The dashes and the marker of each algorithm: figures are read in grey as well."""
 _OTHER_DASHES: tuple[Dash, ...] = (
     (0, (8, 2, 1, 2, 1, 2)),
     (0, (10, 3)),
@@ -48,13 +35,7 @@ _OTHER_DASHES: tuple[Dash, ...] = (
 )
 _OTHER_MARKERS = ("P", "X", "*", "p", "h", "<", ">")
 
-NAMES = {
-    "dspodfl": "DSpodFL",
-    "dgd": "DGD",
-    "rg": "RG",
-    "sporadic_sgd": "Sporadic SGDs",
-    "dfedavg": "DFedAvg",
-}
+NAMES = {name: entry.label for name, entry in ALGORITHMS.items()}
 """Algorithms by name, as they are written in tables and figures."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -196,8 +177,8 @@ def line(algorithm: str, others: Sequence[str]) -> dict[str, Any]:
 
     Dashes and marker together differ between any two of the registered algorithms and the first 35 custom ones.
     """
-    if algorithm in _LINES:
-        dash, marker = _LINES[algorithm]
+    if algorithm in _STYLES:
+        dash, marker = _STYLES[algorithm].dash, _STYLES[algorithm].marker
     else:
         at = list(others).index(algorithm)
         dash, marker = _OTHER_DASHES[at % len(_OTHER_DASHES)], _OTHER_MARKERS[at % len(_OTHER_MARKERS)]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from dspodfl.algorithms import Rule, Simultaneous
+from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.stack import Block
 from dspodfl.engine.steppers.compiled import Compiled
@@ -75,7 +75,7 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
     Returns:
         A stepper at the initial models.
     """
-    fused = type(rule) is Simultaneous  # a rule derived from it may do something else
+    fused = fused_kernel(rule) == SIMULTANEOUS
     for stepper in _FUSED if fused else ():
         if stepper.available(problem):
             return stepper(split, problem, theta)

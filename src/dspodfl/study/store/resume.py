@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dspodfl.analysis import METRICS
-from dspodfl.config import FREE, Config
+from dspodfl.config import FREE, Config, label_of
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import has_journal, read_summary
 from dspodfl.study.store import metrics_log as journal
@@ -201,13 +201,13 @@ def config_of(folder: Path, own: Iterable[str] = ()) -> Config:
         raise DataError(f"{folder}: not the folder of a run (no {CONFIG} in it)")
     try:
         raw = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        named = [name for name in raw.pop("algorithms") if name not in set(own)]
+        named = [given for given in raw.pop("algorithms") if label_of(given) not in set(own)]
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{folder}: {CONFIG} is damaged ({error})") from error
     return _config(raw, named)
 
 
-def _config(raw: dict[str, Any], algorithms: list[str]) -> Config:
+def _config(raw: dict[str, Any], algorithms: list[Any]) -> Config:
     return Config(**raw, **({"algorithms": algorithms} if algorithms else {}))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dspodfl.analysis import METRICS, MetricsRow
+from dspodfl.config import labels_of
 from dspodfl.engine import LocalTransport, Transport
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet
@@ -312,7 +313,7 @@ def _models(config: str) -> list[str]:
     """The files that the models of a study will be written to."""
     raw = tomllib.loads(config)
     seeds = range(raw["seed"], raw["seed"] + raw["seeds"]) if raw else ()
-    return [model_file(name, seed) for name in raw.get("algorithms", ()) for seed in seeds]
+    return [model_file(name, seed) for name in labels_of(raw.get("algorithms", ())) for seed in seeds]
 
 
 def _sweep(parent: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dspodfl.algorithms import SIMULTANEOUS, fused_kernel
 from dspodfl.config import Config
 from dspodfl.engine import last_iterations
 from dspodfl.errors import ConfigError, DataError, InputError
@@ -154,6 +155,10 @@ def _appraised(
     say: Callable[[str, float], None],
 ) -> Appraisal:
     config, study, settings = build(config, on_progress=on_progress)
+    for run, rule in zip(study.runs, study.rules, strict=True):
+        if fused_kernel(rule) != SIMULTANEOUS:
+            allowed = "an algorithm of the rule simultaneous: the theorems are about Θ ← PΘ − αVG"
+            raise InputError("algorithms", run.algorithm, allowed)
     if study.iterations > _MOST_ITERATIONS:
         raise InputError("train.iterations", study.iterations, f"at most {_MOST_ITERATIONS:,} for bounds over a run")
     longest = max(last_iterations(study.runs))
@@ -166,7 +171,7 @@ def _appraised(
     common = worst(list(known.values()))
     start = float(np.mean([found.distance or 0.0 for found in known.values()]))
     cases = []
-    for n, name in enumerate(config.algorithms):
+    for n, name in enumerate(config.labels):
         say(f"bounds of {name}", n / len(config.algorithms))
         cases.append(_case(study, longest, name, config, common, start, epsilon))
     return Appraisal(config, known, tuple(cases), float(alpha[0]), longest)

@@ -41,9 +41,9 @@ def matching(config: Config, result: Result, folder: str) -> Config:
         if ours.get(key) != theirs.get(key):
             allowed = f"a run of this configuration; there {key} = {theirs.get(key)!r}, here {ours.get(key)!r}"
             raise InputError("--compare", folder, allowed)
-    names = [name for name in measured.algorithms if name in config.algorithms]
+    names = [given for given in measured.algorithms if given in config.algorithms]
     if not names:
-        allowed = f"a run of {', '.join(config.algorithms)}; it has {', '.join(measured.algorithms)}"
+        allowed = f"a run of {', '.join(config.labels)}; it has {', '.join(measured.labels)}"
         raise InputError("--compare", folder, allowed)
     return measured.model_copy(update={"algorithms": names})
 

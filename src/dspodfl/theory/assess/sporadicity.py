@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspodfl.algorithms import Sporadic
+from dspodfl.algorithms import PAPER, Independent, draws_independently
 from dspodfl.engine import Run
 from dspodfl.errors import InputError
 from dspodfl.network import Flicker
@@ -47,8 +47,9 @@ def sporadicity(run: Run, iterations: int) -> Sporadicity:
     A link that the topology shows with probability ``up``, drawn anew at every iteration, fires with b·up. Other
     topologies show one graph after the other, and the one that contracts least decides.
     """
-    if not isinstance(run.schedule, Sporadic):
-        allowed = "an algorithm with known firing probabilities: dspodfl, dgd, rg, sporadic_sgd or dfedavg"
+    if not draws_independently(run.schedule):
+        several = f"{', '.join(PAPER[:-1])} or {PAPER[-1]}"
+        allowed = f"an algorithm with known firing probabilities: {several}"
         raise InputError("algorithms", run.algorithm, allowed)
     least, largest, radius = [], [], 0.0
     known: set[bytes] = set()
@@ -63,7 +64,7 @@ def sporadicity(run: Run, iterations: int) -> Sporadicity:
     return Sporadicity(np.concatenate(least), np.concatenate(largest), radius)
 
 
-def _rows(run: Run, schedule: Sporadic, iterations: int) -> Iterator[tuple[Floats, Floats, Floats]]:
+def _rows(run: Run, schedule: Independent, iterations: int) -> Iterator[tuple[Floats, Floats, Floats]]:
     """SGD probabilities, link probabilities and weights of some iterations at a time; one row where none changes."""
     topology, rates = run.wiring.topology, run.rates
     up = topology.up if isinstance(topology, Flicker) else None

@@ -288,7 +288,7 @@ def _command() -> int:
 
 def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
-    from dspodfl.algorithms import SCHEDULES
+    from dspodfl.algorithms import ALGORITHMS
     from dspodfl.config import catalogue, schema
     from dspodfl.config import data as data_tables
     from dspodfl.config import graph as graph_tables
@@ -297,7 +297,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     from dspodfl.network import WEIGHTS
 
     return {
-        "algorithms": ("algorithms", dict(SCHEDULES)),
+        "algorithms": ("algorithms", {name: entry.line for name, entry in ALGORITHMS.items()}),
         "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
         "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
         "weights": ("weights (graph.weights)", dict(WEIGHTS)),

@@ -1,0 +1,176 @@
+"""What a method is: when clients step and links exchange (schedule), how models change (rule), and its settings.
+
+Schedules and rules declare, by attributes of their classes, what the engine may do with them:
+
+| of | attribute | meaning | without it |
+|---|---|---|---|
+| a schedule | ``independent = True`` | events are independent, with known ``probabilities`` | it is called for events |
+| a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
+| a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
+| a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
+
+A declaration is one of the class that defines the step (of a schedule: the call). A subclass with another step has to
+declare it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dspodfl.errors import InputError
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    import numpy as np
+    from torch import Tensor
+
+    from dspodfl.network import Events, Part, Rates
+
+SIMULTANEOUS = "simultaneous"
+"""The fused kernel of Θ ← PΘ − αV G(Θ), and the name of that rule."""
+MAX_LABEL = 80
+"""Characters of a label, at most."""
+
+Probabilities = tuple["np.ndarray", "np.ndarray"]
+"""Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links).
+
+One row says that they are the same at every iteration for as long as the rates are."""
+
+
+class Schedule(Protocol):
+    """When: events at iterations k (consecutive int64 array) for the clients and links of a part."""
+
+    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events: ...
+
+
+class Independent(Schedule, Protocol):
+    """A schedule whose events are independent, with probabilities that it knows; it declares ``independent = True``."""
+
+    def probabilities(self, k: np.ndarray, rates: Rates) -> Probabilities:
+        """Return the firing probabilities of clients and links at iterations k."""
+        ...
+
+    def steady(self, rates: Rates) -> bool:
+        """Return whether the probabilities are the same at every iteration."""
+        ...
+
+
+class Mix(Protocol):
+    """P(k)x, less ``minus`` if given, whose memory is used up. Shapes: (clients, p) -> (clients, p)."""
+
+    def __call__(self, x: Tensor, minus: Tensor | None = None) -> Tensor: ...
+
+
+class Gradient(Protocol):
+    """Minibatch gradients at x, each times its ``scale`` if given. Shapes: x (clients, p), scale (clients,)."""
+
+    def __call__(self, x: Tensor, scale: Tensor | None = None) -> Tensor: ...
+
+
+class Rule(Protocol):
+    """How: θ, state = rule.step(θ, mix, gradient, v, lr, state). Shapes: theta (clients, p), v and lr (clients,)."""
+
+    def init(self, theta: Tensor) -> Any:
+        """Return the state before the first step.
+
+        Args:
+            theta: The initial models, (clients, p).
+
+        Returns:
+            None, or tensors whose first axis is that of the clients, in tuples, lists or dictionaries.
+        """
+        ...
+
+    def step(
+        self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: Any
+    ) -> tuple[Tensor, Any]:
+        """Take one iteration; return the new models and the new state, of the form that they had."""
+        ...
+
+
+def draws_independently(schedule: object) -> TypeGuard[Independent]:
+    """Return whether a schedule declares that its events are independent, with known probabilities."""
+    return bool(_declared(schedule, "independent", "__call__"))
+
+
+def declared_mixes(rule: Rule) -> int | None:
+    """Return how often a rule mixes in every iteration, if it declares it."""
+    return getattr(rule, "mixes", None)
+
+
+def rests_without_events(rule: Rule) -> bool:
+    """Return whether a rule declares that a client without an event keeps its model and its state."""
+    return bool(_declared(rule, "rests", "step"))
+
+
+def fused_kernel(rule: Rule) -> str | None:
+    """Return the fused kernel that computes the same as a rule, if it declares one."""
+    found = _declared(rule, "kernel", "step")
+    return found if isinstance(found, str) else None
+
+
+def _declared(value: object, name: str, method: str) -> Any:
+    """Return what a class declares, up to the one of its bases that defines a method; None if nothing."""
+    for base in type(value).__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+        if method in vars(base):
+            return None
+    return None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Algorithm:
+    """A method as a value: what is run under one label.
+
+    Args:
+        label: What rows, figures and tables call it. Draws do not depend on it.
+        schedule: When clients step and links exchange: a `Schedule`, a class of them, the name of a registered method,
+            or ``"module:object"``.
+        rule: How models change: a `Rule`, a class of them, the name of a registered rule, or ``"module:object"``.
+        local: What a client does in a step; no method takes it yet.
+        settings: Numbers and words that schedule and rule are made with, by their names.
+
+    Raises:
+        InputError: the label, a part or the settings are of another type, or ``local`` is given.
+
+    >>> Algorithm("every fifth", schedule="dfedavg", settings={"period": 4}).rule
+    'simultaneous'
+    """
+
+    label: str = field(kw_only=False)
+    schedule: Any
+    rule: Any = SIMULTANEOUS
+    local: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be an algorithm."""
+        if not isinstance(self.label, str) or not self.label:
+            raise InputError("label", self.label, "a string of at least one character")
+        if not callable(self.schedule) and not isinstance(self.schedule, str):
+            raise InputError(f"schedule of {self.label!r}", type(self.schedule).__name__, "a Schedule, or its name")
+        if not isinstance(self.rule, str | type) and not callable(self.rule):
+            missing = [name for name in ("init", "step") if not callable(getattr(self.rule, name, None))]
+            if missing:
+                allowed = f"a Rule, or its name: it has no {' and no '.join(missing)}"
+                raise InputError(f"rule of {self.label!r}", type(self.rule).__name__, allowed)
+        if self.local is not None:
+            raise InputError(f"local of {self.label!r}", self.local, NO_LOCAL)
+        if not isinstance(self.settings, Mapping) or not all(isinstance(key, str) for key in self.settings):
+            raise InputError(f"settings of {self.label!r}", self.settings, "a dictionary by names")
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+
+NO_LOCAL = "left out: no algorithm takes it yet"
+"""What is said of ``local``."""
+
+
+def label_problem(label: object) -> str | None:
+    """Return what a label must be, where it is not; None where it is fine."""
+    fine = isinstance(label, str) and label.strip() == label and label.isprintable() and 0 < len(label) <= MAX_LABEL
+    return None if fine else f"1 to {MAX_LABEL} printable characters, without spaces at the ends"
