@@ -110,7 +110,7 @@ def test_what_computes_a_method_is_not_imported_to_list_or_to_validate_it():
     assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
-METHOD = '''
+METHOD = """
 from dspodfl.algorithms.entry import Entry, Setting
 
 ENTRY = Entry(
@@ -134,7 +134,7 @@ class Momentum:
     def step(self, theta, mix, gradient, v, lr, m):
         m = self.beta * m + gradient(theta, scale=lr * v)
         return mix(theta) - m, m
-'''
+"""
 USE = """
 import sys
 from dspodfl.algorithms import methods
