@@ -47,7 +47,8 @@ class AlgorithmTable(Table):
         ):
             if problem:
                 refuse(f"algorithms.{key}", getattr(self, key), problem)
-        whole = self.schedule in ALGORITHMS and self.rule is None and ALGORITHMS[self.schedule].rule is None
+        entry = ALGORITHMS.get(self.schedule or "")
+        whole = entry is not None and entry.rule is None and self.rule is None  # the schedule is all of the method
         if self.text in ALGORITHMS and self.text not in (self.name, self.schedule if whole else None):
             refuse("algorithms.label", self.text, "another label: it is the name of a registered method")
         for key, value in self.settings.items():
