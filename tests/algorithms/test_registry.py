@@ -242,7 +242,7 @@ def test_each_part_takes_the_settings_that_it_has_a_parameter_for():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"schedule": 3}, "schedule of 'x' = 'int'"),
+        ({"schedule": 3}, "algorithms = 'x': must be a Schedule, .*not a int"),
         ({"schedule": "dgd", "rule": object()}, "it has no init and no step"),
         ({"schedule": "dgd", "local": 3}, "local of 'x' = 3: must be left out: no algorithm takes it yet"),
         ({"schedule": "dgd", "settings": [1]}, "a dictionary by names"),

@@ -153,7 +153,8 @@ class Algorithm:
         if not isinstance(self.label, str) or not self.label:
             raise InputError("label", self.label, "a string of at least one character")
         if not callable(self.schedule) and not isinstance(self.schedule, str):
-            raise InputError(f"schedule of {self.label!r}", type(self.schedule).__name__, "a Schedule, or its name")
+            allowed = f"a Schedule, a callable (k, part, rates) -> Events, not a {type(self.schedule).__name__}"
+            raise InputError("algorithms", self.label, allowed)
         if not isinstance(self.rule, str | type) and not callable(self.rule):
             missing = [name for name in ("init", "step") if not callable(getattr(self.rule, name, None))]
             if missing:
