@@ -21,7 +21,7 @@ from dspodfl.algorithms.learning_rate import Diminishing, Step
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine.mixer import DENSE
 from dspodfl.engine.reference import plain_loop
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.network.rates import Beta, Given
 from dspodfl.network.topology import Flicker, Markov, Switching, Waypoint
 from dspodfl.problem.models import build

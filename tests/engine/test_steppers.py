@@ -13,7 +13,7 @@ from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
 from dspodfl.engine.steppers import local as ways
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.network.topology import Flicker, Waypoint
 from dspodfl.problem.data.dataset import Dataset
 from dspodfl.problem.models.stacked.network import Stacked

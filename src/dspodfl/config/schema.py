@@ -320,7 +320,7 @@ class Config(Table):
             refuse("seed", self.seed, "such that the last seed is below 2⁶³")
         dynamics = self.graph.dynamics
         if isinstance(dynamics, WaypointDynamics):
-            if not isinstance(self.graph, Geometric):
+            if self.graph.kind != "geometric":
                 refuse("graph.dynamics.kind", "waypoint", "used with kind = 'geometric', whose clients have positions")
             if dynamics.speed[0] > dynamics.speed[1]:
                 refuse("graph.dynamics.speed", dynamics.speed, "[least, most] with least ≤ most")

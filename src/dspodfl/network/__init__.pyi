@@ -13,11 +13,13 @@ from .delay import CHUNK as CHUNK
 from .delay import Meter as Meter
 from .delay import costs as costs
 from .events import Events as Events
+from .generators import GRAPHS as GRAPHS
+from .generators import generate as generate
 from .graph import Graph as Graph
-from .graph import Part as Part
 from .graph import as_graph as as_graph
-from .graph import generate as generate
 from .graph_io import read_graph as read_graph
+from .part import Part as Part
+from .rates import LAWS as LAWS
 from .rates import Rates as Rates
 from .topology import Flicker as Flicker
 from .topology import Wiring as Wiring
@@ -27,6 +29,8 @@ __all__ = [
     "CHUNK",
     "COST_COLUMNS",
     "DEFAULT_DELAY",
+    "GRAPHS",
+    "LAWS",
     "LONGEST",
     "SLACK",
     "WEIGHTS",

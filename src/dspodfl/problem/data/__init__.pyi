@@ -5,17 +5,20 @@ from .dataset import MAX_CLASSES as MAX_CLASSES
 from .dataset import Dataset as Dataset
 from .dataset import Federation as Federation
 from .dataset import parts as parts
-from .named import NAMES as NAMES
+from .named import DATASETS as DATASETS
 from .named import downloading as downloading
 from .named import load as load
+from .named import named as named
 from .npz import load_npz as load_npz
+from .partitions import PARTITIONS as PARTITIONS
 from .partitions import Partition as Partition
 from .synthetic import ridge as ridge
 from .synthetic import synthetic as synthetic
 
 __all__ = [
+    "DATASETS",
     "MAX_CLASSES",
-    "NAMES",
+    "PARTITIONS",
     "Dataset",
     "Federation",
     "Partition",
@@ -23,6 +26,7 @@ __all__ = [
     "downloading",
     "load",
     "load_npz",
+    "named",
     "partitions",
     "parts",
     "ridge",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from dspodfl.errors import DataError
 
@@ -197,7 +197,8 @@ def parts(federations: Sequence[Federation], clients: Sequence[np.ndarray]) -> l
 
 def as_array(values: Any, what: str) -> np.ndarray:
     """Give NumPy arrays, torch tensors, tables and nested lists as an array; ``what`` names them in an error."""
-    if isinstance(values, torch.Tensor):
+    torch = sys.modules.get("torch")  # where nobody has imported it, nothing is a tensor
+    if torch is not None and isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
     try:

@@ -290,7 +290,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
         "algorithms": ("algorithms", dict(SCHEDULES)),
         "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
         "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
-        "weights": ("weights (graph.weights)", dict(WEIGHTS)),
+        "weights": ("weights (graph.weights)", {name: line.rstrip(".") for name, line in WEIGHTS.lines().items()}),
         "laws": ("laws (rates.sgd.law, rates.link.law)", catalogue(rate_tables.Law)),
         "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
         "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),
