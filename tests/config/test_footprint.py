@@ -170,7 +170,7 @@ def test_the_default_study_is_small():
 
 
 def test_a_dense_regular_graph_that_is_hardly_ever_found_is_given_up(monkeypatch):
-    monkeypatch.setattr("dspodfl.network.graph._MOST_SHUFFLED", 1000)
+    monkeypatch.setattr("dspodfl.network.generators._MOST_SHUFFLED", 1000)
     with pytest.raises(InputError, match=r"graph\.degree = 90: must be smaller \(or graph\.kind = 'complete'\)"):
         generate("regular", 100, 0, degree=90)
 

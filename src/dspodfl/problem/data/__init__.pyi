@@ -8,7 +8,6 @@ from .dataset import parts as parts
 from .named import DATASETS as DATASETS
 from .named import downloading as downloading
 from .named import load as load
-from .named import named as named
 from .npz import load_npz as load_npz
 from .partitions import PARTITIONS as PARTITIONS
 from .partitions import Partition as Partition
@@ -26,7 +25,6 @@ __all__ = [
     "downloading",
     "load",
     "load_npz",
-    "named",
     "partitions",
     "parts",
     "ridge",

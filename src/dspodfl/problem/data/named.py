@@ -113,13 +113,13 @@ def load(name: str, root: Path | None = None, progress: bool = True) -> Dataset:
     >>> load("fmnist-mini").input_shape
     (1, 28, 28)
     """
-    known = named()
+    known = fixed_names()
     if name not in known:
         raise InputError("data.name", name, f"one of {', '.join(known)}{nearest(name, known)}")
     return DATASETS[name].make({"root": root, "progress": progress}, {})
 
 
-def named() -> list[str]:
+def fixed_names() -> list[str]:
     """List the datasets that are the same whatever the seed."""
     return [name for name, entry in DATASETS.items() if not entry.asks_for("seed")]
 
