@@ -3,6 +3,7 @@ from .device import choose_device as choose_device
 from .device import choose_precision as choose_precision
 from .device import products as products
 from .horizon import last_iterations as last_iterations
+from .loop import Counters as Counters
 from .loop import Snapshot as Snapshot
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate
@@ -20,6 +21,7 @@ from .transport.base import Team as Team
 __all__ = [
     "Alone",
     "Block",
+    "Counters",
     "Piece",
     "Run",
     "Shard",

@@ -2,12 +2,15 @@ from . import rates as rates
 from . import topology as topology
 from . import weights as weights
 from .budget import COST_COLUMNS as COST_COLUMNS
+from .budget import COSTS as COSTS
 from .budget import DEFAULT_DELAY as DEFAULT_DELAY
 from .budget import LONGEST as LONGEST
 from .budget import SLACK as SLACK
 from .budget import Budget as Budget
+from .budget import CostKind as CostKind
 from .budget import EndedBy as EndedBy
 from .budget import Kind as Kind
+from .budget import Spent as Spent
 from .budget import ended_by as ended_by
 from .delay import CHUNK as CHUNK
 from .delay import Meter as Meter
@@ -27,6 +30,7 @@ from .weights import WEIGHTS as WEIGHTS
 
 __all__ = [
     "CHUNK",
+    "COSTS",
     "COST_COLUMNS",
     "DEFAULT_DELAY",
     "GRAPHS",
@@ -35,6 +39,7 @@ __all__ = [
     "SLACK",
     "WEIGHTS",
     "Budget",
+    "CostKind",
     "EndedBy",
     "Events",
     "Flicker",
@@ -43,6 +48,7 @@ __all__ = [
     "Meter",
     "Part",
     "Rates",
+    "Spent",
     "Wiring",
     "as_graph",
     "costs",

@@ -20,7 +20,7 @@ import safetensors.torch
 from torch import Tensor
 
 from dspodfl.algorithms import Replay
-from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, from_config, summarize
+from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, complete, from_config, summarize
 from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.network import Events
 from dspodfl.study.store import metrics_log as journal
@@ -234,7 +234,7 @@ class Result:
             if on_its_way:
                 metrics, summary, notes = _journalled(folder / JOURNAL, tomllib.loads(config_toml))
             else:
-                metrics = read_parquet(files.read("metrics.parquet"))
+                metrics = complete(read_parquet(files.read("metrics.parquet")))
                 summary = read_summary(files)
             result = Result(
                 metrics,

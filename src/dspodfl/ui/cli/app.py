@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dspodfl._version import __version__
 from dspodfl.errors import InputError, nearest
+from dspodfl.network import COSTS
 from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import theory as theory_commands
@@ -225,7 +226,7 @@ def show(
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="COST", help="Read the table there: delay=5000, normalized_delay=50, bytes=1e9 or iteration=2000."
+            metavar="COST", help="Read the table there: " + ", ".join(kind.written for kind in COSTS.values()) + "."
         ),
     ] = None,
 ) -> None:
