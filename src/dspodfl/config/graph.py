@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
 from dspodfl.config.base import LEAST, WORD, Chance, Count, Seed, Table, as_list, refuse
 from dspodfl.config.kinds import one_of, tables
-from dspodfl.errors import shown
+from dspodfl.errors import Entry, shown
 from dspodfl.network import GRAPHS, WEIGHTS
 
 GraphKind = Field(description="the kind of graph")
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     Rule = str
 else:
     Rule = Literal[tuple(WEIGHTS)]
+
+
+def _formula(rule: Entry[Any]) -> str:
+    return (rule.maker.__doc__ or "").strip().partition("\n")[0].rstrip(".")
 
 
 class StaticDynamics(Table):
@@ -110,7 +114,7 @@ class GraphTable(Table):
     weights: Rule = Field(
         "metropolis",
         description="the mixing weight of a link: "
-        + ", ".join(f"{name} {line.rstrip('.')}" for name, line in WEIGHTS.lines().items()),
+        + ", ".join(f"{name} {_formula(rule)}" for name, rule in WEIGHTS.items()),
     )
     allow_disconnected: bool = Field(
         False, description="true: take the first draw of a random graph, and any graph given, connected or not"

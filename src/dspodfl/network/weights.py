@@ -17,7 +17,8 @@ Floats = NDArray[np.float64]
 
 WEIGHTS: Registry[Floats] = Registry("graph.weights", context=("degree", "largest"))
 """The rules of weights: r_ij of every link, (..., links). Context: ``degree`` of the clients, (..., n), and ``largest``
-of the two degrees of each link, (..., links). Facts: ``equal_degrees``, whether it needs all degrees to be equal."""
+of the two degrees of each link, (..., links). The docstring
+is the formula, the line says more. Facts: ``equal_degrees``, whether it needs all degrees to be equal."""
 
 
 def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:
@@ -40,25 +41,25 @@ def weights(kind: str, n: int, edges: np.ndarray, degree: np.ndarray) -> Floats:
     return np.asarray(WEIGHTS[kind].make({"degree": degree, "largest": largest}, {}))
 
 
-@WEIGHTS.register()
+@WEIGHTS.register(line="Metropolis–Hastings: 1 / (1 + max(|N_i|, |N_j|))")
 def metropolis(largest: np.ndarray) -> Floats:
     """1/(1 + max(|N_i|, |N_j|))."""
     return np.asarray(1.0 / (1.0 + largest))
 
 
-@WEIGHTS.register()
+@WEIGHTS.register(line="half as bold: 1 / (2 max(|N_i|, |N_j|))")
 def lazy_metropolis(largest: np.ndarray) -> Floats:
     """1/(2 max(|N_i|, |N_j|))."""
     return np.asarray(1.0 / (2.0 * largest))
 
 
-@WEIGHTS.register()
+@WEIGHTS.register(line="one weight for all: 1 / (1 + max_i |N_i|)")
 def max_degree(degree: np.ndarray, largest: np.ndarray) -> Floats:
     """1/(1 + max_i |N_i|)."""
     return np.broadcast_to(1.0 / (1.0 + degree.max(axis=-1, keepdims=True)), largest.shape).copy()
 
 
-@WEIGHTS.register(equal_degrees=True)
+@WEIGHTS.register(line="1 / (1 + |N_i|), for graphs where all clients have equally many neighbours", equal_degrees=True)
 def equal_neighbour(degree: np.ndarray, largest: np.ndarray) -> Floats:
     """1/(1 + |N_i|) where all degrees are equal."""
     if (degree.max(axis=-1) != degree.min(axis=-1)).any():
