@@ -15,7 +15,7 @@ from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
 from benchmarks.worlds import SAMPLES, images, make_run, shared, squarest
 from dspodfl.algorithms import PAPER
 from dspodfl.engine import Run, Stack
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.problem.data import Dataset, Federation, partitions
 from dspodfl.problem.models import build
 

@@ -29,7 +29,7 @@ from dspodfl import Config
 from dspodfl.algorithms import PAPER
 from dspodfl.engine import Stack
 from dspodfl.engine.device import products
-from dspodfl.network.graph import Graph, generate
+from dspodfl.network import Graph, generate
 from dspodfl.problem.data import Dataset, Federation, partitions
 from dspodfl.problem.models import Model
 from dspodfl.problem.models import build as build_model

@@ -24,7 +24,7 @@ from scipy.optimize import nnls
 from benchmarks.worlds import geometric, make_run, random_images, shared, squarest
 from dspodfl.engine import Run
 from dspodfl.engine.shard import crossings
-from dspodfl.network.graph import Graph
+from dspodfl.network import Graph
 from dspodfl.study.placement import place
 
 _MEAN_STEP = {"dspodfl": 0.5, "dgd": 1.0}

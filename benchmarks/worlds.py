@@ -12,7 +12,7 @@ from dspodfl.algorithms import named
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.engine import Run
 from dspodfl.errors import DataError
-from dspodfl.network.graph import Graph
+from dspodfl.network import Graph
 from dspodfl.network.rates import Beta, Rates
 from dspodfl.network.topology import Static, Wiring
 from dspodfl.problem.data import Dataset, Federation, load, partitions

@@ -1,6 +1,6 @@
-"""Write the tables of docs/configuration.md from the schema: ``python -m scripts.config_docs``.
+"""Write the tables of docs/configuration.md and docs/output.md from the schema: ``python -m scripts.config_docs``.
 
-What is between the two markers of the page is made here, and nothing else is touched. A test compares the page with it.
+What is between the two markers of a page is made here, and nothing else is touched. Tests compare the pages with it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,34 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from dspodfl.analysis import COLUMNS
 from dspodfl.config import AlgorithmTable, Config
 from dspodfl.config.reference import Key, keys, summary, tag, tag_key, written
 from dspodfl.config.toml import inline
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
+OUTPUT = PAGE.with_name("output.md")
 BEGIN = "<!-- The tables below are made by python -m scripts.config_docs -->"
 END = "<!-- The tables above are made by python -m scripts.config_docs -->"
 
 
 def page(text: str) -> str:
-    """Give the page with its tables as the schema has them."""
+    """Give the page of the configuration with its tables as the schema has them."""
+    return _between(text, tables())
+
+
+def output(text: str) -> str:
+    """Give the page of the output with the columns of metrics.parquet as their registry has them."""
+    rows = [f"| `{column.name}` | {_escaped(column.line)} |" for column in COLUMNS]
+    return _between(text, "\n".join(["| column | meaning |", "|---|---|", *rows]) + "\n")
+
+
+def _between(text: str, made: str) -> str:
     before, _, rest = text.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:
-        raise SystemExit(f"{PAGE}: the markers are missing")
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+        raise SystemExit("the markers of a page are missing")
+    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
 
 
 def tables() -> str:
@@ -107,8 +119,9 @@ def _escaped(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    OUTPUT.write_text(output(OUTPUT.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from tests.theory.worlds import Place, RidgeWorld, WavesWorld, WellsWorld
 
-from dspodfl.network.graph import Graph
+from dspodfl.network import Graph
 from dspodfl.theory.formulas import convex, nonconvex, pl, spectral
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "theory"

@@ -25,8 +25,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dspodfl.analysis.figures import STYLE, picture
+from dspodfl.network import Graph, generate
 from dspodfl.network import weights as mixing
-from dspodfl.network.graph import Graph, generate
 from dspodfl.theory.formulas import Constants, convex, spectral
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from benchmarks.turns import Repeated, in_turns, ratio
 from tests.worlds import advance
 
 from dspodfl.errors import DataError
-from dspodfl.network.graph import Graph
+from dspodfl.network import Graph
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.problem.models import build
 
@@ -105,7 +105,7 @@ def test_activity_is_what_fires_on_average(tiny):
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (5, 5)])
 def test_the_torus_is_that_of_the_package(rows, columns):
-    from dspodfl.network.graph import generate
+    from dspodfl.network import generate
 
     mine = worlds.torus(rows, columns)
     theirs = generate("torus", rows * columns, 0, rows=rows, columns=columns)

@@ -15,8 +15,8 @@ from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
 from dspodfl.engine.steppers import base as steppers
 from dspodfl.engine.steppers import cuda_base
+from dspodfl.network import generate
 from dspodfl.network.budget import Budget
-from dspodfl.network.graph import generate
 from dspodfl.network.rates import Beta
 from dspodfl.network.topology import Flicker, Waypoint
 from dspodfl.problem.problem import Problem

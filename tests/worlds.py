@@ -13,7 +13,7 @@ from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Run, Stack, simulate
 from dspodfl.engine.loop import Counters
-from dspodfl.network.graph import Graph, generate
+from dspodfl.network import Graph, generate
 from dspodfl.network.rates import Rates, Uniform
 from dspodfl.network.topology import Static, Wiring
 from dspodfl.problem.data.dataset import Dataset, Federation

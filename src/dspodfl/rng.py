@@ -14,14 +14,14 @@ and give the same words for all of them. Known-answer tests pin the layout and t
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import torch
 from scipy import special
 
-from dspodfl._kernels import philox as kernel
+from dspodfl import _kernels
 
 MASK = 0xFFFFFFFF
 """The 32 bits of a word."""
@@ -68,6 +68,12 @@ def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tu
     return c0, c1, c2, c3
 
 
+def _is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor; there is none where nobody has imported torch, which takes seconds."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, slots: int = 1, first: int = 0) -> Ints:
     """Words at slots ``first … first + slots − 1`` of an address; inputs broadcast, slots are the last axis.
 
@@ -78,10 +84,12 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
     """
     if first % 4 or first + slots > MAX_SLOT:
         raise ValueError(f"slots {first}…{first + slots - 1}: first must be a multiple of 4 and the last below 2²⁸")
-    inputs = (seed, i, j, k)
-    tensor = next((a for a in inputs if isinstance(a, torch.Tensor)), None)
+    inputs, kernel = (seed, i, j, k), _kernels.philox
+    tensor = next((a for a in inputs if _is_tensor(a)), None)
     blocks: Ints
     if tensor is not None:
+        import torch
+
         seed, i, j, k = (torch.as_tensor(a, dtype=torch.int64, device=tensor.device) for a in inputs)
         if kernel.available(tensor.device) and max(a.ndim for a in (seed, i, j, k)) == 2:
             return kernel.words(seed, i, j, k, int(stream), slots, first)
@@ -111,7 +119,9 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
 
 def threshold(p: Any) -> Ints:
     """⌊p·2³²⌋, the integer below which a word means "fires"; p = 1 gives 2³², which is always."""
-    if isinstance(p, torch.Tensor):
+    if _is_tensor(p):
+        import torch
+
         return torch.floor(p.double() * float(WORD)).long()
     return np.floor(np.asarray(p, dtype=np.float64) * float(WORD)).astype(np.int64)
 

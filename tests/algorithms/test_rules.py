@@ -9,7 +9,7 @@ from tests.worlds import advance, erdos_renyi, final, make_run
 
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES, AdaptThenCombine, CombineThenAdapt, Simultaneous
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.network.weights import matrix, weights
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build

@@ -13,8 +13,8 @@ from dspodfl.algorithms import PAPER, named
 from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.algorithms.schedules import Cycles, Replay, Sporadic, dfedavg, draw
 from dspodfl.errors import InputError
+from dspodfl.network import Graph, Part, generate
 from dspodfl.network.events import Events
-from dspodfl.network.graph import Graph, Part, generate
 from dspodfl.network.rates import Beta, Given, Rates, Uniform
 from dspodfl.rng import Stream
 

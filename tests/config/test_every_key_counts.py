@@ -11,8 +11,7 @@ from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, w
 
 from dspodfl import Config, ConfigError, Dataset, InputError, Simulation, run
 from dspodfl.engine import LocalTransport
-from dspodfl.network import graph
-from dspodfl.network.graph import Part
+from dspodfl.network import Part, generators
 from dspodfl.problem.problem import Problem
 from dspodfl.study import builder as building
 from dspodfl.study.builder import Own, build
@@ -201,7 +200,7 @@ def test_weights_decide_how_much_neighbours_count():
 
 @says("GraphTable.allow_disconnected")
 def test_a_disconnected_graph_is_taken_only_where_it_is_allowed(monkeypatch):
-    monkeypatch.setattr(graph, "ATTEMPTS", 20)
+    monkeypatch.setattr(generators, "ATTEMPTS", 20)
     sparse = {"kind": "geometric", "radius": 0.01}
     assert links(graph=sparse | {"allow_disconnected": True}) == []
     with pytest.raises(InputError, match="allow_disconnected"):

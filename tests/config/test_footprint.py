@@ -1,6 +1,7 @@
 """What a study takes is estimated before it is built: what cannot fit is refused, what is large is said."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from tests.edge import tiny
 from dspodfl import Config
 from dspodfl.config import footprint
 from dspodfl.config.footprint import check, check_model, estimate, expected_links
-from dspodfl.errors import ConfigError, InputError, memory
-from dspodfl.network.graph import generate
+from dspodfl.errors import ConfigError, Entry, InputError, memory
+from dspodfl.network import GRAPHS, generate
 from dspodfl.problem.models import build as build_model
 from dspodfl.study.builder import LargeStudyWarning, build
 
@@ -131,9 +132,11 @@ def test_a_draw_that_is_not_connected_is_told():
 
 
 def test_graphs_that_would_never_be_connected_are_refused_before_any_is_drawn(monkeypatch):
-    monkeypatch.setattr(
-        "dspodfl.network.graph.GENERATORS", dict.fromkeys(("geometric", "erdos_renyi", "regular"), (True, None))
-    )
+    def never(*args, **kwargs):
+        raise AssertionError("a graph was drawn")
+
+    monkeypatch.setattr(GRAPHS, "_entries", {kind: replace(entry, maker=never) for kind, entry in GRAPHS.items()})
+    monkeypatch.setattr(Entry, "asks_for", lambda self, name: True)
     for kind, n, parameters in (
         ("geometric", 4, {"radius": 1e-8}),
         ("geometric", 10_000, {"radius": 0.005}),
@@ -167,7 +170,7 @@ def test_the_default_study_is_small():
 
 
 def test_a_dense_regular_graph_that_is_hardly_ever_found_is_given_up(monkeypatch):
-    monkeypatch.setattr("dspodfl.network.graph._MOST_SHUFFLED", 1000)
+    monkeypatch.setattr("dspodfl.network.generators._MOST_SHUFFLED", 1000)
     with pytest.raises(InputError, match=r"graph\.degree = 90: must be smaller \(or graph\.kind = 'complete'\)"):
         generate("regular", 100, 0, degree=90)
 

@@ -9,7 +9,7 @@ import torch
 from tests.edge import NAMED, PLACES, TINY_TOML, CommandLine, is_tag
 
 from dspodfl import Config, ConfigError
-from dspodfl.network import graph
+from dspodfl.network import generators
 from dspodfl.ui.cli import app as cli
 
 # --- the table ------------------------------------------------------------------------------------------------
@@ -524,7 +524,7 @@ CASES = VALUES | FILES | OPTIONS
 
 @pytest.fixture
 def dspodfl(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(graph, "ATTEMPTS", 20)
+    monkeypatch.setattr(generators, "ATTEMPTS", 20)
     return CommandLine(monkeypatch, capsys, tmp_path)
 
 

@@ -12,10 +12,10 @@ from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, m
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack, plain_loop, shrunk
 from dspodfl.engine.horizon import cap, expected, last_iterations
+from dspodfl.network import Part
 from dspodfl.network.budget import Budget
 from dspodfl.network.delay import Meter
 from dspodfl.network.events import Events
-from dspodfl.network.graph import Part
 from dspodfl.network.rates import Given
 from dspodfl.network.topology import Flicker
 
@@ -171,7 +171,7 @@ def test_a_cap_is_half_as_much_again_as_the_expected_need_and_at_most_a_million(
 
 
 def test_a_run_that_never_spends_anything_has_the_largest_cap():
-    from dspodfl.network.graph import Graph
+    from dspodfl.network import Graph
 
     alone = limited("dgd", 0, None, data=classified(), graph=Graph.from_edges(3, []))
     assert cap(alone, Budget("bytes", 1.0), None) == (10**6, 10**6)

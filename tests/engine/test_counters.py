@@ -9,8 +9,8 @@ from tests.worlds import ALGORITHMS, classified, erdos_renyi, make_run
 from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.engine import Stack
 from dspodfl.engine import counters as ledger
+from dspodfl.network import generate
 from dspodfl.network.delay import DELAYS, Meter, in_order
-from dspodfl.network.graph import generate
 from dspodfl.network.topology import Flicker, Waypoint
 
 DATA = classified(samples=300)

@@ -23,7 +23,7 @@ from dspodfl.engine import plain_loop
 from dspodfl.engine.mixer import DENSE
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.network.rates import Beta, Given
 from dspodfl.network.topology import Flicker, Markov, Switching, Waypoint
 from dspodfl.problem.models import build

@@ -14,7 +14,7 @@ from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES, Simultaneous
 from dspodfl.engine import Shard, Split, Stack, loop, simulate
 from dspodfl.errors import InputError
-from dspodfl.network.graph import GENERATORS, generate
+from dspodfl.network import GRAPHS, generate
 from dspodfl.network.topology import Flicker, Waypoint
 from dspodfl.problem.data import parts
 from dspodfl.problem.problem import Problem
@@ -89,7 +89,7 @@ def test_all_algorithms_stacked_and_split_are_those_of_one_process(name, rule, r
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", GRAPHS)
 def test_every_kind_of_graph_can_be_split(kind, dtype):
     own = {"geometric": {"radius": 0.5}, "erdos_renyi": {"p": 0.4}, "regular": {"degree": 4}}
     own["small_world"] = {"neighbours": 4, "rewire": 0.3}

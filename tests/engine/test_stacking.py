@@ -14,8 +14,8 @@ from dspodfl.algorithms.rules import RULES
 from dspodfl.algorithms.schedules import Sporadic, sporadic
 from dspodfl.engine import Stack, loop
 from dspodfl.engine.mixer import DENSE
+from dspodfl.network import Part, generate
 from dspodfl.network.delay import DELAYS
-from dspodfl.network.graph import Part, generate
 from dspodfl.network.rates import Given, Rates
 from dspodfl.network.topology import Flicker, Waypoint
 from dspodfl.problem.models import build

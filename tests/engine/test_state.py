@@ -13,7 +13,7 @@ from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack, State, simulate, state
 from dspodfl.engine.steppers import cuda_base
 from dspodfl.errors import InputError
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.network.topology import Flicker, Markov, Waypoint
 from dspodfl.problem.problem import Problem
 

@@ -16,7 +16,7 @@ from dspodfl.engine.exchange import Split
 from dspodfl.engine.steppers.base import choose
 from dspodfl.engine.steppers.compiled import ALONE, Compiled
 from dspodfl.engine.steppers.plain import Plain
-from dspodfl.network.graph import generate
+from dspodfl.network import generate
 from dspodfl.network.topology import Flicker, Waypoint
 from dspodfl.problem import problem as problems
 from dspodfl.problem.data.dataset import Dataset

@@ -19,7 +19,7 @@ from dspodfl import Config, InputError, Result
 from dspodfl import run as run_alone
 from dspodfl.config.toml import dumps
 from dspodfl.engine import LocalTransport
-from dspodfl.network.graph import GENERATORS
+from dspodfl.network import GRAPHS
 from dspodfl.study.result import Key
 from dspodfl.study.store.checkpoint import Store
 from dspodfl.study.store.run_folder import Keeper
@@ -76,7 +76,7 @@ def studies():
     cases["lost clients"] = merged(cases["lost"], CLIENTS)
     for order in ("combine_then_adapt", "adapt_then_combine"):
         cases[order] = CLIENTS | {"train": {"order": order}}
-    for kind in GENERATORS:
+    for kind in GRAPHS:
         cases[kind] = CLIENTS | {"graph": {"kind": kind} | OWN.get(kind, {}), "rates": {"seed": 3}}
     for dynamics in (
         {"kind": "switching", "graphs": [{"kind": "ring"}], "period": 3},

@@ -14,9 +14,9 @@ from tests.worlds import ALGORITHMS, classified, cuts, erdos_renyi, graphs, make
 from dspodfl.algorithms import named
 from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.engine import Stack
+from dspodfl.network import Graph, Part, generate
 from dspodfl.network.delay import CHUNK, DELAYS, Delays, Meter
 from dspodfl.network.events import Events
-from dspodfl.network.graph import Graph, Part, generate
 from dspodfl.network.rates import Given, Rates, Uniform
 from dspodfl.network.topology import Flicker, Markov, Static, Switching, Waypoint
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.edge import TINY, merged, on_the_cpu, tiny
 
 from dspodfl import Config, Graph, InputError, run
-from dspodfl.network.graph import as_graph
+from dspodfl.network import as_graph
 from dspodfl.network.graph_io import read_graph
 
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 0)]

@@ -9,8 +9,9 @@ from tests.worlds import graphs, pairs, subsets
 
 from dspodfl import rng
 from dspodfl.errors import InputError
-from dspodfl.network import graph as module
-from dspodfl.network.graph import GENERATORS, Graph, Part, generate, union
+from dspodfl.network import GRAPHS, Graph, Part, generate
+from dspodfl.network import generators as module
+from dspodfl.network.graph import union
 from dspodfl.rng import Stream
 
 RANDOM = {
@@ -79,7 +80,7 @@ def test_a_graph_without_chance_has_exactly_its_links(kind, n, parameters, near,
 
 def test_every_kind_of_graph_is_tested_here():
     deterministic = {"ring", "path", "star", "complete", "grid", "torus", "exponential"}
-    assert set(GENERATORS) == deterministic | set(RANDOM)
+    assert set(GRAPHS) == deterministic | set(RANDOM)
 
 
 @given(st.sampled_from(sorted(RANDOM)), st.integers(0, 2**63 - 1), st.integers(5, 12).map(lambda half: 2 * half))

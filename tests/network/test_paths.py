@@ -3,7 +3,7 @@
 import numpy as np
 
 from dspodfl.algorithms import named
-from dspodfl.network.graph import Graph, Part
+from dspodfl.network import Graph, Part
 from dspodfl.network.rates import Given, Rates
 from dspodfl.network.weights import matrix, weights
 

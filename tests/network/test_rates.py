@@ -10,7 +10,7 @@ from tests.worlds import graphs
 from dspodfl import rng
 from dspodfl.algorithms.learning_rate import Constant, Diminishing, Step
 from dspodfl.errors import InputError
-from dspodfl.network.graph import Graph, generate
+from dspodfl.network import Graph, generate
 from dspodfl.network.rates import FLOOR, Beta, Bimodal, Given, Rates, TruncatedNormal, Uniform
 from dspodfl.rng import Stream
 

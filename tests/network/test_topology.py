@@ -8,7 +8,7 @@ from tests.worlds import cuts, erdos_renyi, graphs, pairs
 
 from dspodfl import rng
 from dspodfl.errors import InputError
-from dspodfl.network.graph import Graph, generate
+from dspodfl.network import Graph, generate
 from dspodfl.network.topology import Flicker, Markov, Static, Switching, Waypoint, Wiring
 from dspodfl.network.weights import WEIGHTS, matrix
 from dspodfl.rng import Stream

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.worlds import graphs
 
 from dspodfl.errors import InputError
-from dspodfl.network.graph import Graph, generate
+from dspodfl.network import Graph, generate
 from dspodfl.network.weights import WEIGHTS, degrees, matrix, weights
 
 SUITED = {

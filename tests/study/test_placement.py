@@ -9,7 +9,7 @@ from tests.worlds import ALGORITHMS, MODELS, make_run
 
 from dspodfl.engine import Shard, Stack
 from dspodfl.errors import InputError
-from dspodfl.network.graph import GENERATORS, generate
+from dspodfl.network import GRAPHS, generate
 from dspodfl.study.division import Division, expected_rows, work
 from dspodfl.study.placement import bisect, cut, deal, place
 
@@ -18,7 +18,7 @@ OWN["small_world"] = {"neighbours": 4, "rewire": 0.1}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", GRAPHS)
 def test_every_client_of_every_graph_has_a_place_and_no_rank_is_without(kind, ranks):
     graph = generate(kind, 60, seed=0, **OWN.get(kind, {}))
     random = np.random.default_rng(0)

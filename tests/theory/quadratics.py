@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 
+from dspodfl.network import Graph
 from dspodfl.network import weights as mixing
-from dspodfl.network.graph import Graph
 from dspodfl.theory.formulas.constants import Constants
 from dspodfl.theory.formulas.spectral import rho_tilde
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.theory.quadratics import World, draws
 
+from dspodfl.network import Graph
 from dspodfl.network import weights as mixing
-from dspodfl.network.graph import Graph
 from dspodfl.theory.formulas import pl
 from dspodfl.theory.formulas.constants import Constants
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from networkx.generators.atlas import graph_atlas_g
 
 from dspodfl.errors import InputError
+from dspodfl.network import Graph, generate
 from dspodfl.network import weights as mixing
-from dspodfl.network.graph import Graph, generate
 from dspodfl.theory.formulas import spectral
 
 DRAWS = 4000

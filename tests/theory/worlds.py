@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from dspodfl import Config, run
+from dspodfl.network import Graph, generate
 from dspodfl.network import weights as mixing
-from dspodfl.network.graph import Graph, generate
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.theory import estimation as estimate
 from dspodfl.theory.formulas import Constants

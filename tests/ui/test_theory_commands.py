@@ -281,8 +281,8 @@ def test_sweep_says_how_rate_and_gap_move(dspodfl):
     base = Config(**{**_toml(), "rates": {"sgd": _given(0.9), "link": _given(0.6)}, "algorithms": ["dspodfl"]})
     alone = appraise(base).cases[0].statement("strongly convex").quantities
     cell = rows[(rows["rates.link.value"] == 0.6) & (rows["rates.sgd.value"] == 0.9)].iloc[0]
-    assert cell["radius"] == pytest.approx(alone["ρ(Φ)"])
-    assert cell["gap_optimality"] == pytest.approx(alone["gap of ‖θ̄ − θ*‖²"])
+    assert cell["radius"] == pytest.approx(alone["radius"])
+    assert cell["gap_optimality"] == pytest.approx(alone["gap_optimality"])
 
 
 def _given(value):

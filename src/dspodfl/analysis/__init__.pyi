@@ -11,9 +11,13 @@ from .comparison import table as table
 from .costs import Cost as Cost
 from .costs import from_config as from_config
 from .costs import parse as parse
+from .metrics import COLUMNS as COLUMNS
+from .metrics import DERIVED as DERIVED
 from .metrics import INTEGERS as INTEGERS
 from .metrics import METRICS as METRICS
+from .metrics import SCHEMA as SCHEMA
 from .metrics import MetricsRow as MetricsRow
+from .metrics import complete as complete
 from .statistics import Difference as Difference
 from .statistics import Reached as Reached
 from .statistics import Side as Side
@@ -24,8 +28,11 @@ from .tables import Row as Row
 from .tables import Table as Table
 
 __all__ = [
+    "COLUMNS",
+    "DERIVED",
     "INTEGERS",
     "METRICS",
+    "SCHEMA",
     "Column",
     "Cost",
     "Difference",
@@ -37,6 +44,7 @@ __all__ = [
     "aggregates",
     "compare",
     "comparison",
+    "complete",
     "figures",
     "formatting",
     "from_config",

@@ -9,14 +9,7 @@ from typing import Any
 
 from dspodfl.analysis import formatting
 from dspodfl.errors import InputError, nearest
-from dspodfl.network import COST_COLUMNS, Budget, Kind
-
-_MEANING = {
-    "delay": "raw total delay",
-    "normalized_delay": "normalized total delay",
-    "bytes": "number of bytes sent",
-    "iterations": "number of iterations",
-}
+from dspodfl.network import COST_COLUMNS, COSTS, Budget, Kind
 
 
 @dataclass(frozen=True)
@@ -30,23 +23,27 @@ class Cost(Budget):
     @property
     def name(self) -> str:
         """The kind, as a word before a number."""
-        return {"normalized_delay": "normalized delay", "iterations": "iteration"}.get(self.kind, self.kind)
+        return COSTS[self.kind].word
 
     @property
     def meaning(self) -> str:
         """The kind, in full."""
-        return _MEANING[self.kind]
+        return COSTS[self.kind].meaning
 
     @property
     def text(self) -> str:
         """The cost in words: ``delay 10,000``, ``2.5 GB sent``, ``iteration 2,000``."""
-        return f"{self.number(self.value)} sent" if self.kind == "bytes" else f"{self.name} {self.number(self.value)}"
+        return (
+            f"{self.number(self.value)} sent"
+            if COSTS[self.kind].unit == "bytes"
+            else f"{self.name} {self.number(self.value)}"
+        )
 
     def number(self, value: object) -> str:
         """Format a number of this kind."""
-        if self.kind == "bytes":
-            return formatting.size(value)
-        return formatting.count(value) if self.kind == "iterations" else formatting.delay(value)
+        return {"bytes": formatting.size, "count": formatting.count, "number": formatting.delay}[COSTS[self.kind].unit](
+            value
+        )
 
 
 def from_record(record: object) -> Cost | None:
@@ -93,7 +90,7 @@ def parse(text: str, field: str = "--at") -> Cost:
     """
     name, sign, number = (part.strip() for part in text.partition("="))
     kind: Kind | None = next((kind for kind in COST_COLUMNS if name in (kind, kind.removesuffix("s"))), None)
-    known = ("delay", "normalized_delay", "bytes", "iteration")
+    known = [one.key for one in COSTS.values()]
     if not sign or kind is None:
         hint = nearest(name, known) if name and kind is None else ""
         raise InputError(field, text, f"KIND=VALUE with a kind of {', '.join(known)}, as in delay=5000{hint}")
@@ -103,6 +100,6 @@ def parse(text: str, field: str = "--at") -> Cost:
         value = math.nan
     if not 0 < value < math.inf:
         raise InputError(field, text, "KIND=VALUE with a finite value above 0, as in delay=5000")
-    if kind == "iterations" and not value.is_integer():
-        raise InputError(field, text, "KIND=VALUE with a whole number of iterations, as in iteration=2000")
+    if COSTS[kind].whole and not value.is_integer():
+        raise InputError(field, text, f"KIND=VALUE with a whole number of {kind}, as in {COSTS[kind].written}")
     return Cost(kind, value)

@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 from datetime import date, time
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from dspodfl.config.reference import with_keys
-from dspodfl.errors import ConfigError, shown
+from dspodfl.errors import (
+    LARGEST,
+    LEAST,
+    SMALLEST,
+    WORD,
+    Chance,
+    ConfigError,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    Real,
+    Seed,
+    Size,
+    shown,
+)
+
+__all__ = [
+    "LARGEST",
+    "LEAST",
+    "SMALLEST",
+    "WORD",
+    "Chance",
+    "Count",
+    "NonNegative",
+    "Positive",
+    "Probability",
+    "Real",
+    "Seed",
+    "Size",
+    "Table",
+    "as_list",
+    "refuse",
+]
 
 
 class Table(BaseModel):
@@ -46,20 +79,3 @@ def is_toml(value: Any) -> bool:
 def refuse(field: str, value: object, allowed: str) -> NoReturn:
     """An error that names its field, for what no single key can tell."""
     raise PydanticCustomError("refused", "must be {allowed}", {"field": field, "value": value, "allowed": allowed})
-
-
-WORD = 2**32
-"""Clients, iterations and positions are words of an address: every count is below this."""
-SMALLEST, LARGEST = 1e-30, 1e30
-"""Of any number: beyond them products overflow or vanish, and nothing that is measured is that small or large."""
-Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
-NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
-Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-Probability = Annotated[float, Field(gt=0, le=1)]
-LEAST = 2.0**-32
-Chance = Annotated[float, Field(ge=LEAST, le=1)]
-"""A probability of which a word of 32 bits makes an event: nothing with a smaller one would ever happen."""
-Size = Annotated[int, Field(ge=1, le=2**27)]
-"""Numbers that are drawn at one address, two words each: samples of a set, features of a sample."""
-Count = Annotated[int, Field(ge=1, lt=WORD)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]

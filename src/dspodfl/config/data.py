@@ -2,69 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from dspodfl.config.base import Count, NonNegative, Positive, Seed, Size, Table
-from dspodfl.problem.data import MAX_CLASSES
+from dspodfl.config.base import NonNegative, Seed, Size, Table
+from dspodfl.config.kinds import one_of, tables
+from dspodfl.problem.data import DATASETS, PARTITIONS
 
 PartitionKind = Field(description="how the training samples are dealt to the clients")
 DataName = Field(description="the dataset")
 PARTITION = "how the training samples are dealt to the clients"
 
 
-class Iid(Table):
-    """Each client the same mix of classes and the same number of samples."""
+class PartitionTable(Table):
+    """How the training samples are dealt to the clients."""
 
-    kind: Annotated[Literal["iid"], PartitionKind]
+    if TYPE_CHECKING:
 
-
-class Labels(Table):
-    """Exactly ``per_client`` classes per client, each class split evenly among its holders."""
-
-    kind: Annotated[Literal["labels"], PartitionKind] = "labels"
-    per_client: Count = Field(1, description="classes per client")
-    allow_unused: bool = Field(False, description="true: a class that no client holds is left out, and reported")
+        @property
+        def kind(self) -> str:
+            """Which kind it is."""
+            ...
 
 
-Alpha = Annotated[float, Field(ge=1e-9, le=1e9)]
-"""Concentrations at whose ends one client has everything, or all have the same to the last sample."""
+KINDS = tables(PARTITIONS, PartitionTable, "kind", PartitionKind, default="labels")
+"""The table of each kind of `dspodfl.problem.data.PARTITIONS`."""
+globals().update({table.__name__: table for table in KINDS.values()})
+Labels = KINDS["labels"]
 
-
-class Dirichlet(Table):
-    """Each class dealt in Dirichlet(alpha) proportions."""
-
-    kind: Annotated[Literal["dirichlet"], PartitionKind]
-    alpha: Alpha = Field(description="the concentration; small values make clients unlike", examples=[0.3])
-
-
-class Shards(Table):
-    """Sorted by label and cut into equal pieces, ``per_client`` of them per client."""
-
-    kind: Annotated[Literal["shards"], PartitionKind]
-    per_client: Count = Field(2, description="pieces per client")
-
-
-class Quantity(Table):
-    """Each client the same mix of classes, in Dirichlet(alpha) sizes."""
-
-    kind: Annotated[Literal["quantity"], PartitionKind]
-    alpha: Alpha = Field(description="the concentration; small values make sizes unlike", examples=[0.5])
-
-
-class Shared(Table):
-    """Each client its own draw of samples: the only kind in which clients overlap."""
-
-    kind: Annotated[Literal["shared"], PartitionKind]
-    samples: Count = Field(description="samples per client", examples=[500])
-
-
-Partition = Annotated[Iid | Labels | Dirichlet | Shards | Quantity | Shared, Field(discriminator="kind")]
+if TYPE_CHECKING:
+    Partition = PartitionTable
+else:
+    Partition = one_of("kind", *KINDS.values())
 
 
 class DataTable(Table):
     """What every dataset may have besides its own parameters."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str:
+            """Which dataset it is."""
+            ...
 
     seed: Seed | None = Field(
         None,
@@ -79,40 +60,10 @@ class Partitioned(DataTable):
     partition: Partition = Field(Labels(), description=PARTITION)
 
 
-class FmnistMini(Partitioned):
-    """6,000 + 1,000 images of Fashion-MNIST, inside the package."""
-
-    name: Annotated[Literal["fmnist-mini"], DataName] = "fmnist-mini"
-
-
-class Fmnist(Partitioned):
-    """Fashion-MNIST, 60,000 + 10,000 images; found in $DSPODFL_DATA or a cache, else downloaded."""
-
-    name: Annotated[Literal["fmnist"], DataName]
-
-
-class Mnist(Partitioned):
-    """MNIST, 60,000 + 10,000 images; found or downloaded."""
-
-    name: Annotated[Literal["mnist"], DataName]
-
-
-class Cifar10(Partitioned):
-    """CIFAR-10, 50,000 + 10,000 colour images; found or downloaded."""
-
-    name: Annotated[Literal["cifar10"], DataName]
-
-
-class Synthetic(Partitioned):
-    """Gaussian classes, drawn for each seed."""
-
-    name: Annotated[Literal["synthetic"], DataName]
-    samples: Size = Field(6000, description="training samples")
-    test_samples: Size = Field(1000, description="test samples")
-    features: Size = Field(32, description="numbers per sample")
-    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = Field(10, description="number of classes")
-    separation: NonNegative = Field(2.0, description="how far the means of the classes are apart")
-    noise: Positive = Field(1.0, description="the standard deviation within a class")
+NAMED = tables(DATASETS, Partitioned, "name", DataName, default="fmnist-mini")
+"""The table of each dataset of `dspodfl.problem.data.DATASETS`."""
+globals().update({table.__name__: table for table in NAMED.values()})
+FmnistMini = NAMED["fmnist-mini"]
 
 
 class Ridge(DataTable):
@@ -141,6 +92,7 @@ class CustomData(DataTable):
     partition: Partition | None = Field(Labels(), description=f"{PARTITION}; null: each client's data were given")
 
 
-Data = Annotated[
-    FmnistMini | Fmnist | Mnist | Cifar10 | Synthetic | Ridge | Npz | CustomData, Field(discriminator="name")
-]
+if TYPE_CHECKING:
+    Data = DataTable
+else:
+    Data = one_of("name", *NAMED.values(), Ridge, Npz, CustomData)

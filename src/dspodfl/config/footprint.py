@@ -6,7 +6,6 @@ gigabyte from a terabyte and a second from an hour. What cannot fit is refused w
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from dspodfl.config import data as data_tables
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import schema
 from dspodfl.errors import InputError, gib, memory
+from dspodfl.network import GRAPHS
+from dspodfl.problem.data import DATASETS, PARTITIONS
 from dspodfl.problem.models import Model
 
 OnProgress = Callable[[str, float], None]
@@ -46,14 +47,6 @@ _MOST_NUMBERS = 2**27
 """Numbers drawn at one address."""
 LARGE_BYTES, LARGE_SECONDS = 2 * 2**30, 20.0
 """From these on it is said what building takes."""
-
-_SHAPES = {
-    "fmnist-mini": (7_000, 784, 1),
-    "fmnist": (70_000, 784, 1),
-    "mnist": (70_000, 784, 1),
-    "cifar10": (60_000, 3072, 1),
-}
-"""Samples, numbers of a sample and bytes of a number of the named datasets."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +195,9 @@ def _graphs(config: schema.Config) -> Iterator[Part]:
     total, building, seconds = 0.0, 0.0, 0.0
     for table in (config.graph, *turns):
         links = expected_links(table, n)
-        objects = isinstance(table, graph_tables.Regular | graph_tables.SmallWorld)
-        pairs = n * (n - 1) / 2 if isinstance(table, graph_tables.ErdosRenyi) else 0.0
+        facts = GRAPHS[table.kind].facts if table.kind in GRAPHS else {}
+        objects = facts.get("objects", False)
+        pairs = n * (n - 1) / 2 if facts.get("pairs") else 0.0
         total += links
         building = max(building, links * (_OBJECT_BYTES if objects else _LINK_BYTES))
         seconds += links * (_OBJECT_SECONDS if objects else _LINK_SECONDS) + pairs * _PAIR_SECONDS
@@ -236,35 +230,14 @@ _MEAN_LEG = 0.52
 def expected_links(table: Any, n: int) -> float:
     """Return the number of links that a graph of a kind has on n clients, in expectation; 0 where a file says it.
 
-    >>> round(expected_links(graph_tables.Complete(kind="complete"), 10))
+    >>> round(expected_links(graph_tables.KINDS["complete"](kind="complete"), 10))
     45
     """
-    pairs = n * (n - 1) / 2
-    match table:
-        case graph_tables.Geometric():
-            return pairs * _within(table.radius)
-        case graph_tables.ErdosRenyi():
-            return pairs * table.p
-        case graph_tables.Complete():
-            return pairs
-        case graph_tables.Regular():
-            return min(pairs, n * table.degree / 2)
-        case graph_tables.SmallWorld():
-            return min(pairs, n * table.neighbours / 2)
-        case graph_tables.Exponential():
-            return min(pairs, float(n * max(1, (n - 1).bit_length())))
-        case graph_tables.Grid() | graph_tables.Torus():
-            return 2.0 * n
-        case graph_tables.FileGraph() | graph_tables.CustomGraph():
-            return 0.0  # a file is bounded by its size, and what is given is there
-    return float(n)
-
-
-def _within(radius: float) -> float:
-    """The probability that two uniform points of the unit square are within a radius of each other."""
-    if radius >= 1.0:
-        return 1.0
-    return math.pi * radius**2 - 8.0 / 3.0 * radius**3 + radius**4 / 2.0
+    if table.kind not in GRAPHS:
+        return 0.0  # a file is bounded by its size, and what is given is there
+    entry = GRAPHS[table.kind]
+    parameters = {one.name: getattr(table, one.name) for one in entry.parameters}
+    return float(entry.facts["links"](n, **parameters)) if "links" in entry.facts else float(n)
 
 
 def _data(config: schema.Config) -> Part:
@@ -279,15 +252,16 @@ def _data(config: schema.Config) -> Part:
         field = max(sizes, key=lambda key: sizes[key])
         what = f"{numbers:,.0f} numbers of ridge data a seed"
         return Part(what, field, sizes[field], size + square, seeds * (numbers * _NUMBER_SECONDS + 1e-9 * flops))
-    if isinstance(table, data_tables.Synthetic):
-        numbers = float(table.samples + table.test_samples + 8 * table.classes) * table.features
-        size, seconds = numbers * 4 * (seeds + 1), seeds * numbers * _NUMBER_SECONDS
+    if table.name == "synthetic":
         sizes = {key: getattr(table, key) for key in ("samples", "test_samples", "features", "classes")}
+        samples, classes = float(sizes["samples"]), float(sizes["classes"])
+        numbers = float(samples + sizes["test_samples"] + 8 * classes) * sizes["features"]
+        size, seconds = numbers * 4 * (seeds + 1), seeds * numbers * _NUMBER_SECONDS
         key = max(sizes, key=lambda name: sizes[name])
-        samples, classes = float(table.samples), float(table.classes)
         field, value = f"data.{key}", sizes[key]
     else:
-        samples, features, width = _SHAPES.get(table.name, (0, 0, 0))
+        facts = DATASETS[table.name].facts if table.name in DATASETS else {}
+        samples, features, width = facts.get("size", (0, 0, 0))
         size, seconds, classes = samples * features * width * 2.0, 0.0, 10.0
         field, value = "data.name", table.name
     dealt, more = _partition(getattr(table, "partition", None), n, samples, classes)
@@ -299,14 +273,10 @@ def _data(config: schema.Config) -> Part:
 
 def _partition(table: Any, n: int, samples: float, classes: float) -> tuple[float, float]:
     """Bytes and seconds for assigning the samples of one seed."""
-    match table:
-        case None:
-            return 0.0, 0.0
-        case data_tables.Shared():
-            return 8.0 * n * table.samples * 2, n * table.samples * 1e-7
-        case data_tables.Dirichlet():
-            return samples * _SAMPLE_BYTES + n * classes * 60, samples * 1e-7 + n * classes * 2e-6
-        case data_tables.Labels():
-            held = 8.0 * n * min(table.per_client, classes)
-            return samples * _SAMPLE_BYTES + held, samples * classes * 1e-9 + n * classes * 2e-7
-    return samples * _SAMPLE_BYTES, samples * 1e-7
+    if table is None:
+        return 0.0, 0.0
+    takes = PARTITIONS[table.kind].facts.get("takes")
+    if takes is None:
+        return samples * _SAMPLE_BYTES, samples * 1e-7
+    found: tuple[float, float] = takes(n, samples, classes, **table.model_dump(exclude={"kind"}))
+    return found

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from dspodfl.config.base import LEAST, WORD, Chance, Count, Positive, Seed, Table, as_list, refuse
-from dspodfl.errors import shown
+from dspodfl.config.base import LEAST, WORD, Chance, Count, Seed, Table, as_list, refuse
+from dspodfl.config.kinds import one_of, tables
+from dspodfl.errors import Entry, shown
+from dspodfl.network import GRAPHS, WEIGHTS
 
 GraphKind = Field(description="the kind of graph")
 DynamicsKind = Field(description="how the links change over the iterations")
-ROWS = "number of rows, a divisor of the number of clients; as square as possible if not given"
-COLUMNS = "number of columns, as for rows"
+if TYPE_CHECKING:
+    Rule = str
+else:
+    Rule = Literal[tuple(WEIGHTS)]
+
+
+def _formula(rule: Entry[Any]) -> str:
+    return (rule.maker.__doc__ or "").strip().partition("\n")[0].rstrip(".")
 
 
 class StaticDynamics(Table):
@@ -96,11 +104,17 @@ Dynamics = Annotated[
 class GraphTable(Table):
     """What every kind of graph may have besides its own parameters."""
 
-    weights: Literal["metropolis", "lazy_metropolis", "max_degree", "equal_neighbour"] = Field(
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> str:
+            """Which kind it is."""
+            ...
+
+    weights: Rule = Field(
         "metropolis",
-        description="the mixing weight of a link: metropolis 1/(1 + max(|N_i|, |N_j|)), lazy_metropolis "
-        "1/(2 max(|N_i|, |N_j|)), max_degree 1/(1 + max_i |N_i|), equal_neighbour 1/(1 + |N_i|) "
-        "where all degrees are equal",
+        description="the mixing weight of a link: "
+        + ", ".join(f"{name} {_formula(rule)}" for name, rule in WEIGHTS.items()),
     )
     allow_disconnected: bool = Field(
         False, description="true: take the first draw of a random graph, and any graph given, connected or not"
@@ -111,81 +125,10 @@ class GraphTable(Table):
     )
 
 
-class Geometric(GraphTable):
-    """Clients uniform in the unit square, linked within ``radius``; redrawn until connected."""
-
-    kind: Annotated[Literal["geometric"], GraphKind] = "geometric"
-    radius: Positive = Field(0.4, description="the distance within which two clients are linked")
-
-
-class Ring(GraphTable):
-    """A cycle."""
-
-    kind: Annotated[Literal["ring"], GraphKind]
-
-
-class Path(GraphTable):
-    """A line."""
-
-    kind: Annotated[Literal["path"], GraphKind]
-
-
-class Star(GraphTable):
-    """Client 0 in the middle."""
-
-    kind: Annotated[Literal["star"], GraphKind]
-
-
-class Complete(GraphTable):
-    """Each client linked to every other."""
-
-    kind: Annotated[Literal["complete"], GraphKind]
-
-
-class Grid(GraphTable):
-    """A grid of rows × columns."""
-
-    kind: Annotated[Literal["grid"], GraphKind]
-    rows: Count | None = Field(None, description=ROWS, examples=[2])
-    columns: Count | None = Field(None, description=COLUMNS, examples=[5])
-
-
-class Torus(GraphTable):
-    """A grid whose opposite sides are joined."""
-
-    kind: Annotated[Literal["torus"], GraphKind]
-    rows: Count | None = Field(None, description=ROWS, examples=[2])
-    columns: Count | None = Field(None, description=COLUMNS, examples=[5])
-
-
-class ErdosRenyi(GraphTable):
-    """Each pair linked with probability ``p``; redrawn until connected."""
-
-    kind: Annotated[Literal["erdos_renyi"], GraphKind]
-    p: Chance = Field(0.5, description="the probability that a pair is linked")
-
-
-class Regular(GraphTable):
-    """Random, each client with ``degree`` neighbours; redrawn until connected."""
-
-    kind: Annotated[Literal["regular"], GraphKind]
-    degree: Count = Field(4, description="neighbours of each client; degree × clients must be even")
-
-
-class SmallWorld(GraphTable):
-    """Watts–Strogatz: a ring whose links are rewired at random; redrawn until connected."""
-
-    kind: Annotated[Literal["small_world"], GraphKind]
-    neighbours: Annotated[int, Field(ge=2, lt=WORD)] = Field(
-        4, description="neighbours of each client in the ring, even"
-    )
-    rewire: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="the probability that a link is rewired")
-
-
-class Exponential(GraphTable):
-    """Client i linked to i ± 1, 2, 4, 8, … (modulo the number of clients)."""
-
-    kind: Annotated[Literal["exponential"], GraphKind]
+KINDS = tables(GRAPHS, GraphTable, "kind", GraphKind, default="geometric")
+"""The table of each kind of `dspodfl.network.GRAPHS`."""
+globals().update({table.__name__: table for table in KINDS.values()})
+Geometric = KINDS["geometric"]
 
 
 class FileGraph(GraphTable):
@@ -204,22 +147,9 @@ class CustomGraph(GraphTable):
     kind: Annotated[Literal["custom"], GraphKind]
 
 
-Graph = Annotated[
-    Geometric
-    | Ring
-    | Path
-    | Star
-    | Complete
-    | Grid
-    | Torus
-    | ErdosRenyi
-    | Regular
-    | SmallWorld
-    | Exponential
-    | FileGraph
-    | CustomGraph,
-    Field(discriminator="kind"),
-]
-
+if TYPE_CHECKING:
+    Graph = GraphTable
+else:
+    Graph = one_of("kind", *KINDS.values(), FileGraph, CustomGraph)
 
 SwitchingDynamics.model_rebuild()

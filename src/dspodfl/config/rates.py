@@ -2,76 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from dspodfl.config.base import WORD, Chance, Positive, Probability, Real, Seed, Table, as_list
+from dspodfl.config.base import WORD, Chance, Seed, Table
+from dspodfl.config.kinds import one_of, tables
+from dspodfl.network import LAWS
 
 LawName = Field(description="the law that the rates are drawn from, or how they are given")
 
 
-class BetaLaw(Table):
-    """A Beta(a, b) distribution."""
+class LawTable(Table):
+    """A law of rates."""
 
-    law: Annotated[Literal["beta"], LawName] = "beta"
-    a: Positive = Field(0.5, description="the first shape parameter; small values push rates towards 0 and 1")
-    b: Positive = Field(0.5, description="the second shape parameter")
+    if TYPE_CHECKING:
 
-
-class UniformLaw(Table):
-    """Uniform on (0, 1]."""
-
-    law: Annotated[Literal["uniform"], LawName]
+        @property
+        def law(self) -> str:
+            """Which law it is."""
+            ...
 
 
-class TruncnormLaw(Table):
-    """A normal distribution truncated to [0, 1]."""
+TABLES = tables(LAWS, LawTable, "law", LawName, default="beta", suffix="Law")
+"""The table of each law of `dspodfl.network.LAWS`."""
+globals().update({table.__name__: table for table in TABLES.values()})
+BetaLaw = TABLES["beta"]
 
-    law: Annotated[Literal["truncnorm"], LawName]
-    mean: Real = Field(description="the mean of the normal before it is truncated", examples=[0.5])
-    std: Positive = Field(description="its standard deviation before it is truncated", examples=[0.2])
-
-
-class BimodalLaw(Table):
-    """An equal mixture of two normals truncated to [0, 1]."""
-
-    law: Annotated[Literal["bimodal"], LawName]
-    mean1: Real = Field(description="the mean of the first normal before it is truncated", examples=[0.1])
-    std1: Positive = Field(description="the standard deviation of the first", examples=[0.1])
-    mean2: Real = Field(description="the mean of the second normal before it is truncated", examples=[0.9])
-    std2: Positive = Field(description="the standard deviation of the second", examples=[0.1])
-
-
-class ConstantLaw(Table):
-    """One value for all."""
-
-    law: Annotated[Literal["constant"], LawName]
-    value: Probability = Field(description="the rate of all, in (0, 1]", examples=[0.5])
-
-
-class ListLaw(Table):
-    """One value per client, or per link in the order of (i, j), i < j."""
-
-    law: Annotated[Literal["list"], LawName]
-    values: Annotated[list[Probability], BeforeValidator(as_list), Field(min_length=1)] = Field(
-        description="the rates, each in (0, 1]; used as they are, neither clipped nor redrawn",
-        examples=[[1.0, 0.5, 0.25]],
-    )
-
-
-class CsvLaw(Table):
-    """Rates from a CSV file."""
-
-    law: Annotated[Literal["csv"], LawName]
-    file: str = Field(
-        description="a file with the columns client,rate, or for links source,target,rate", examples=["rates.csv"]
-    )
-
-
-Law = Annotated[
-    BetaLaw | UniformLaw | TruncnormLaw | BimodalLaw | ConstantLaw | ListLaw | CsvLaw, Field(discriminator="law")
-]
+if TYPE_CHECKING:
+    Law = LawTable
+else:
+    Law = one_of("law", *TABLES.values())
 
 
 class Rates(Table):

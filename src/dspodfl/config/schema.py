@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, create_model, model_validator
 
 from dspodfl.algorithms import PAPER, schedule_problem
 from dspodfl.config.algorithm import AlgorithmItem, labels_of
@@ -17,7 +17,7 @@ from dspodfl.config.model import Linear, Logistic, Model, Svm
 from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError
-from dspodfl.network import COST_COLUMNS, DEFAULT_DELAY, Budget
+from dspodfl.network import COST_COLUMNS, COSTS, DEFAULT_DELAY, Budget, CostKind
 
 
 class Clients(Table):
@@ -61,22 +61,11 @@ class StepRate(Table):
 LearningRate = Annotated[ConstantRate | DiminishingRate | StepRate, Field(discriminator="kind")]
 
 
-class Until(Table):
+class _OneCost(Table):
     """What each run may spend: exactly one of these. A run ends at the first iteration at which it has spent it."""
 
-    delay: Positive | None = Field(
-        None,
-        description="the raw total delay: a step takes 1/d_i, an exchange 1/b_ij, averaged over clients",
-        examples=[10000.0],
-    )
-    normalized_delay: Positive | None = Field(
-        None, description="the normalized total delay: an iteration in which everything fires is 2", examples=[200.0]
-    )
-    bytes: Positive | None = Field(None, description="bytes sent over all links, both ways", examples=[1e9])
-    iterations: Count | None = Field(None, description="iterations, whatever each costs", examples=[2000])
-
     @model_validator(mode="after")
-    def _one(self) -> Until:
+    def _one(self) -> Self:
         given = {key: value for key, value in self if value is not None}
         if len(given) != 1:
             refuse("train.until", given, f"a table with exactly one of {', '.join(COST_COLUMNS)}")
@@ -89,9 +78,29 @@ class Until(Table):
         return Budget(kind, getattr(self, kind))
 
 
+def _cost(kind: CostKind) -> tuple[Any, Any]:
+    return (Count if kind.whole else Positive) | None, Field(None, description=kind.line, examples=[kind.example])
+
+
+if TYPE_CHECKING:
+
+    class Until(_OneCost):
+        """As above."""
+
+        def __getattr__(self, cost: str) -> float | None: ...
+else:
+    Until = create_model(
+        "Until",
+        __base__=_OneCost,
+        __doc__=_OneCost.__doc__,
+        __module__=__name__,
+        **{name: _cost(kind) for name, kind in COSTS.items()},
+    )
+
+
 def _until(given: dict[str, Any]) -> Until | None:
     """What a run may spend where nothing is said: a delay, unless a number of iterations was given."""
-    return Until(delay=DEFAULT_DELAY) if given.get("iterations") is None else None
+    return Until.model_validate({"delay": DEFAULT_DELAY}) if given.get("iterations") is None else None
 
 
 class Train(Table):
@@ -105,8 +114,8 @@ class Train(Table):
     )
     until: Until | None = Field(
         default_factory=_until,
-        description="what each run may spend: exactly one of delay, normalized_delay, bytes, iterations. A run ends at "
-        "the first iteration at which it has spent it. Absent, with no iterations given: a delay of 10,000",
+        description=f"what each run may spend: exactly one of {', '.join(COSTS)}. A run ends at the first iteration at "
+        "which it has spent it. Absent, with no iterations given: a delay of 10,000",
     )
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         16, description="samples per SGD step, drawn uniformly with replacement from the client's own"
@@ -325,7 +334,7 @@ class Config(Table):
             refuse("seed", self.seed, "such that the last seed is below 2⁶³")
         dynamics = self.graph.dynamics
         if isinstance(dynamics, WaypointDynamics):
-            if not isinstance(self.graph, Geometric):
+            if self.graph.kind != "geometric":
                 refuse("graph.dynamics.kind", "waypoint", "used with kind = 'geometric', whose clients have positions")
             if dynamics.speed[0] > dynamics.speed[1]:
                 refuse("graph.dynamics.speed", dynamics.speed, "[least, most] with least ≤ most")

@@ -4,6 +4,7 @@ from .device import choose_precision as choose_precision
 from .device import products as products
 from .exchange import Split as Split
 from .horizon import last_iterations as last_iterations
+from .loop import Counters as Counters
 from .loop import Snapshot as Snapshot
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate
@@ -21,6 +22,7 @@ from .transport.base import Transport as Transport
 
 __all__ = [
     "Block",
+    "Counters",
     "LocalTransport",
     "Piece",
     "Run",

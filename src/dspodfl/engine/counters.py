@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import ordered_sum as sums
-from dspodfl.network import CHUNK, costs
+from dspodfl.network import CHUNK, COSTS, Spent, costs
 
 if TYPE_CHECKING:
     from dspodfl.engine.stack import Run
@@ -140,17 +140,15 @@ class Ledger:
         if set(self._kinds) <= {"delay"}:  # the usual case, and one without a number more than there are already
             return clients.raw + links.raw, before
         after = torch.from_numpy(k + 1).to(self.device, torch.float64)[:, None].expand(-1, len(self.runs))
-        columns = {
-            "delay": (clients.raw + links.raw, before),
-            "normalized_delay": (
-                clients.normalized + links.normalized,
-                self._client.normalized + self._link.normalized,
-            ),
-            "bytes": (links.counts * self._link_bytes, self._link.fired * self._link_bytes),
-            "iterations": (after, after[0] - 1),
-        }
-        pick = torch.tensor([list(columns).index(kind) for kind in self._kinds], device=self.device)
-        cost, first = (torch.stack([column[n].double() for column in columns.values()]) for n in (0, 1))
+        now = (clients.raw, links.raw, clients.normalized, links.normalized, clients.counts, links.counts, after)
+        client, link = self._client, self._link
+        were = (client.total, link.total, client.normalized, link.normalized, client.fired, link.fired, after[0] - 1)
+        used = sorted(set(self._kinds))
+        pick = torch.tensor([used.index(kind) for kind in self._kinds], device=self.device)
+        cost, first = (
+            torch.stack([COSTS[kind].of(Spent(*counted, self._link_bytes)).double() for kind in used])
+            for counted in (now, were)
+        )
         run = torch.arange(len(self.runs), device=self.device)
         return cost[pick, :, run].T.contiguous(), first[pick, run]
 

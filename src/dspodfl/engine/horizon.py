@@ -9,7 +9,7 @@ import numpy as np
 
 from dspodfl.algorithms import draws_independently
 from dspodfl.engine import Run, Stack
-from dspodfl.network import LONGEST, SLACK, Budget, Part, costs
+from dspodfl.network import COSTS, LONGEST, SLACK, Budget, Part, Spent, costs
 
 _TRIED = 256
 """Iterations of a custom schedule from which its cost is estimated: its probabilities are not known."""
@@ -78,17 +78,16 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         p, q = events.v.astype(float), events.v_hat.astype(float)
     present, _, degree = run.wiring.at(k)
     q = q if present is None else q * present
-    if budget.kind == "bytes":
-        return np.broadcast_to(q.sum(axis=1) * run.link_bytes, (len(k),))
     step, use = costs(run.rates.graph.edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
     every = use if present is None or not run.wiring.topology.moving else np.where(present, use, 0.0)
-    parts = []
+    raw, normalized = [], []
     for probability, cost, whole in ((p, step, step), (q, use, every)):
         fired, all_fire = (probability * cost).sum(axis=1), np.broadcast_to(whole, cost.shape).sum(axis=1)
-        if budget.kind == "normalized_delay":
-            fired = fired / np.where(all_fire > 0, all_fire, np.inf)
-        parts.append(np.broadcast_to(fired, (len(k),)))
-    return parts[0] + parts[1]
+        raw.append(fired)
+        normalized.append(fired / np.where(all_fire > 0, all_fire, np.inf))
+    counts = (p.sum(axis=1), q.sum(axis=1), np.ones(len(k)), run.link_bytes)
+    counted = Spent(raw[0], raw[1], normalized[0], normalized[1], *counts)
+    return np.broadcast_to(COSTS[budget.kind].of(counted), (len(k),))
 
 
 def last_iterations(runs: Sequence[Run]) -> list[int]:

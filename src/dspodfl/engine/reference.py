@@ -15,7 +15,7 @@ from torch import Tensor
 from dspodfl import rng
 from dspodfl.engine.stack import Run
 from dspodfl.errors import InputError
-from dspodfl.network import Events, Meter, Part
+from dspodfl.network import COSTS, Events, Meter, Part, Spent
 from dspodfl.problem.models import Model
 from dspodfl.rng import Stream
 
@@ -51,7 +51,7 @@ def plain_loop(
     targets = torch.from_numpy(data.dataset.y_train)
     theta = [row.clone() for row in initial]
     part = Part.whole(graph, run.seed)
-    meter, uses = Meter(graph.edges, graph.n), 0
+    meter, steps, uses = Meter(graph.edges, graph.n), 0, 0
 
     for k in range(run.last(iterations)):
         at = np.array([k])
@@ -61,8 +61,9 @@ def plain_loop(
         shown = present if run.wiring.topology.moving else None
         delays = meter.add(fired, run.rates.sgd(at), run.rates.link(at), degree, shown)
         uses += int(fired.v_hat.sum())
-        spent = {"delay": delays.total[0], "normalized_delay": delays.total_normalized[0]}
-        spent |= {"bytes": uses * run.link_bytes, "iterations": k + 1}
+        steps += int(fired.v.sum())
+        raw, normalized = (delays.processing[0], delays.transmission[0]), delays.processing_normalized[0]
+        spent = Spent(*raw, normalized, delays.transmission_normalized[0], steps, uses, k + 1, run.link_bytes)
         alpha = float(run.learning_rate(at)[0])
 
         def gradient(i: int, point: Tensor, k: int = k) -> Tensor:
@@ -93,5 +94,5 @@ def plain_loop(
         else:
             theta = mixed(adapted(theta, theta))
         yield torch.stack(theta)
-        if run.budget is not None and spent[run.budget.kind] >= run.budget.value:
+        if run.budget is not None and COSTS[run.budget.kind].of(spent) >= run.budget.value:
             return

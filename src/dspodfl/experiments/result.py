@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from dspodfl.analysis import aggregates as readings
-from dspodfl.analysis import formatting, from_config
+from dspodfl.analysis import complete, formatting, from_config
 from dspodfl.config import Cell, dumps
 from dspodfl.errors import DataError, bounded
 from dspodfl.experiments.claims import ClaimCheck, Status, check_claims, overall, with_printed
@@ -150,7 +150,7 @@ class Outcome:
         if not (folder / RESULT).is_file():
             raise DataError(f"{folder}: not the folder of a sweep or a reproduction (it has no {RESULT})")
         files = Folder(folder, "experiment")
-        metrics = _loaded(files, "metrics.parquet", read_parquet)
+        metrics = _loaded(files, "metrics.parquet", lambda content: complete(read_parquet(content)))
         aggregates = _loaded(files, "table.csv", _csv)
 
         def whole(content: bytes) -> Outcome:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from dspodfl.analysis import METRICS, MetricsRow
+from dspodfl.analysis import METRICS, MetricsRow, complete
 from dspodfl.config import Cell
 from dspodfl.engine import choose_device, choose_precision
 from dspodfl.errors import DataError, InputError, bounded
@@ -323,7 +323,7 @@ def _read(store: Folder, name: str, cell: Cell) -> pd.DataFrame:
     """The rows of a finished cell, which are what was written; an earlier version may have named it otherwise."""
     path = store.path / name
     try:
-        table = read_parquet(store.read(name))
+        table = complete(read_parquet(store.read(name)))
     except DamagedError as error:
         raise DataError(f"{error}; delete it, and the cell is run again") from None
     except (OSError, ValueError) as error:

@@ -2,22 +2,27 @@ from . import rates as rates
 from . import topology as topology
 from . import weights as weights
 from .budget import COST_COLUMNS as COST_COLUMNS
+from .budget import COSTS as COSTS
 from .budget import DEFAULT_DELAY as DEFAULT_DELAY
 from .budget import LONGEST as LONGEST
 from .budget import SLACK as SLACK
 from .budget import Budget as Budget
+from .budget import CostKind as CostKind
 from .budget import EndedBy as EndedBy
 from .budget import Kind as Kind
+from .budget import Spent as Spent
 from .budget import ended_by as ended_by
 from .delay import CHUNK as CHUNK
 from .delay import Meter as Meter
 from .delay import costs as costs
 from .events import Events as Events
+from .generators import GRAPHS as GRAPHS
+from .generators import generate as generate
 from .graph import Graph as Graph
-from .graph import Part as Part
 from .graph import as_graph as as_graph
-from .graph import generate as generate
 from .graph_io import read_graph as read_graph
+from .part import Part as Part
+from .rates import LAWS as LAWS
 from .rates import Rates as Rates
 from .rates_io import read_rates as read_rates
 from .topology import Flicker as Flicker
@@ -26,12 +31,16 @@ from .weights import WEIGHTS as WEIGHTS
 
 __all__ = [
     "CHUNK",
+    "COSTS",
     "COST_COLUMNS",
     "DEFAULT_DELAY",
+    "GRAPHS",
+    "LAWS",
     "LONGEST",
     "SLACK",
     "WEIGHTS",
     "Budget",
+    "CostKind",
     "EndedBy",
     "Events",
     "Flicker",
@@ -40,6 +49,7 @@ __all__ = [
     "Meter",
     "Part",
     "Rates",
+    "Spent",
     "Wiring",
     "as_graph",
     "costs",

@@ -2,25 +2,28 @@
 
 A law is drawn by inverse CDF of a uniform at the address of the client or link, so a rate never depends on what
 else is in a study. Schedules decide what fires from these rates; delays always use them.
+
+To add a law, add a class here under ``@LAWS.register()``: its first docstring line is what users read, its fields are
+its parameters, each annotated with its range and a `Doc`, and calling it maps uniforms to values. Configuration,
+template, docs and ``dspodfl list`` follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
+from annotated_types import Len
 from scipy import special
 
 from dspodfl import rng
-from dspodfl.errors import InputError
+from dspodfl.errors import Doc, InputError, Positive, Probability, Real, Registry
 from dspodfl.network.graph import Graph
 from dspodfl.rng import Stream
 
 FLOOR = 1e-6
-LEAST = 2.0**-32
-"""The smallest probability of which a word of 32 bits makes an event."""
 _VALUES = 2**20
 """Rates drawn in one batch."""
 
@@ -31,21 +34,34 @@ class Law(Protocol):
     def __call__(self, u: np.ndarray) -> np.ndarray: ...
 
 
+LAWS: Registry[Any] = Registry("rates.law", context=("field", "graph"))
+"""The laws of rates: makers of a `Law`, or of a `Given` where nothing is drawn. Context: ``field``, the key of the
+configuration (``rates.sgd`` or ``rates.link``), and ``graph``, whose clients or links have the rates."""
+
+
+@LAWS.register("beta")
 @dataclass(frozen=True)
 class Beta:
-    """Beta(a, b); a = b < 1 gives many very good and many very bad devices."""
+    """A Beta(a, b) distribution.
 
-    a: float
-    b: float
+    a = b < 1 gives many very good and many very bad devices.
+    """
+
+    a: Annotated[Positive, Doc("the first shape parameter; small values push rates towards 0 and 1")] = 0.5
+    b: Annotated[Positive, Doc("the second shape parameter")] = 0.5
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """Values by inverse CDF."""
         return np.asarray(special.betaincinv(self.a, self.b, u[..., 0]))
 
 
+@LAWS.register("uniform")
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on (0, 1]: 1 − u with u in [0, 1)."""
+    """Uniform on (0, 1].
+
+    1 − u with u in [0, 1).
+    """
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """Values by inverse CDF."""
@@ -58,26 +74,31 @@ def _truncated_normal(mean: float, std: float, u: np.ndarray) -> np.ndarray:
     return np.asarray(truncnorm.ppf(u, -mean / std, (1.0 - mean) / std, loc=mean, scale=std))
 
 
+@LAWS.register("truncnorm")
 @dataclass(frozen=True)
 class TruncatedNormal:
-    """Normal(mean, std²) of the parent, conditioned on [0, 1]."""
+    """A normal distribution truncated to [0, 1]."""
 
-    mean: float
-    std: float
+    mean: Annotated[Real, Doc("the mean of the normal before it is truncated", example=0.5)]
+    std: Annotated[Positive, Doc("its standard deviation before it is truncated", example=0.2)]
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """Values by inverse CDF."""
         return _truncated_normal(self.mean, self.std, u[..., 0])
 
 
+@LAWS.register("bimodal")
 @dataclass(frozen=True)
 class Bimodal:
-    """Equal mixture of two truncated normals; the second uniform picks the component."""
+    """An equal mixture of two normals truncated to [0, 1].
 
-    mean1: float
-    std1: float
-    mean2: float
-    std2: float
+    The second uniform picks the component.
+    """
+
+    mean1: Annotated[Real, Doc("the mean of the first normal before it is truncated", example=0.1)]
+    std1: Annotated[Positive, Doc("the standard deviation of the first", example=0.1)]
+    mean2: Annotated[Real, Doc("the mean of the second normal before it is truncated", example=0.9)]
+    std2: Annotated[Positive, Doc("the standard deviation of the second", example=0.1)]
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """Values by inverse CDF within the component."""
@@ -102,6 +123,39 @@ class Given:
         if wrong.size:
             raise InputError(self.field, float(wrong.flat[0]), "in (0, 1]")
         return np.broadcast_to(values, (count,)).copy()
+
+
+@LAWS.register()
+def constant(field: str, value: Annotated[Probability, Doc("the rate of all, in (0, 1]", example=0.5)]) -> Given:
+    """One value for all."""
+    return Given(value, f"{field}.value")
+
+
+@LAWS.register("list")
+def listed(
+    field: str,
+    values: Annotated[
+        list[Probability],
+        Len(1),
+        Doc("the rates, each in (0, 1]; used as they are, neither clipped nor redrawn", example=[1.0, 0.5, 0.25]),
+    ],
+) -> Given:
+    """One value per client, or per link in the order of (i, j), i < j."""
+    return Given(values, f"{field}.values")
+
+
+@LAWS.register()
+def csv(
+    field: str,
+    graph: Graph,
+    file: Annotated[
+        str, Doc("a file with the columns client,rate, or for links source,target,rate", example="rates.csv")
+    ],
+) -> Given:
+    """Rates from a CSV file."""
+    from dspodfl.network.rates_io import read_rates
+
+    return Given(read_rates(file, graph, field), f"{field}.file")
 
 
 @dataclass(eq=False)

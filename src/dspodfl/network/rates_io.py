@@ -1,4 +1,4 @@
-"""Rates of clients and links from CSV files."""
+"""Rates of clients and links from a CSV file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dspodfl.network.graph import Graph
 
 
 def read_rates(path: str, graph: Graph, field: str) -> list[float]:
-    """Read rates by client or link name (its label, or its number) from a CSV file.
+    """Read rates by the names of clients or links (a label, or a number).
 
     Args:
-        path: the file; its columns are client,rate or source,target,rate.
-        graph: the graph whose clients or links have the rates.
-        field: the key of the configuration that messages name; rates are those of links where it ends in ``link``.
+        path: a file with the columns client,rate, or for links source,target,rate.
+        graph: whose clients or links have the rates.
+        field: ``rates.sgd`` or ``rates.link``, for errors; it also says which of the two is read.
 
     Returns:
-        One rate in (0, 1] for each client, or for each link in the order of ``graph.edges``.
+        A rate for each client, or each link in the order of the graph.
 
     Raises:
-        InputError: The file cannot be read, or does not have one rate for each.
+        InputError: the file cannot be read, or does not name each client or link once with a rate in (0, 1].
     """
     links = field.endswith("link")
     columns = ["source", "target", "rate"] if links else ["client", "rate"]

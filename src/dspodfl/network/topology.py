@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 from dspodfl import rng
 from dspodfl.errors import InputError
 from dspodfl.network.graph import Graph, union
-from dspodfl.network.weights import degrees, weights
+from dspodfl.network.weights import WEIGHTS, degrees, weights
 from dspodfl.rng import Stream
 
 
@@ -244,7 +244,7 @@ class Wiring:
     kind: str
 
     def __post_init__(self) -> None:
-        if self.topology.moving and self.kind == "equal_neighbour":
+        if self.topology.moving and WEIGHTS[self.kind].facts.get("equal_degrees"):
             raise InputError("graph.weights", self.kind, "another rule under waypoint mobility, where degrees change")
         self.at(np.zeros(1, dtype=np.int64))
 

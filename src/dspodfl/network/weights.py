@@ -1,6 +1,9 @@
 """Mixing weights r_ij and the matrix P(k) that links firing at k make of them.
 
 p_ij = r_ij v̂_ij,  i ≠ j;        p_ii = 1 − Σ_j r_ij v̂_ij                            (eq. p of the paper)
+
+To add a rule, add a function here under ``@WEIGHTS.register()``: its docstring's line is what users read.
+Configuration, docs and ``dspodfl list`` follow.
 """
 
 from __future__ import annotations
@@ -8,17 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dspodfl.errors import InputError
+from dspodfl.errors import InputError, Registry
 
 Floats = NDArray[np.float64]
 
-WEIGHTS = {
-    "metropolis": "Metropolis–Hastings: 1 / (1 + max(|N_i|, |N_j|))",
-    "lazy_metropolis": "half as bold: 1 / (2 max(|N_i|, |N_j|))",
-    "max_degree": "one weight for all: 1 / (1 + max_i |N_i|)",
-    "equal_neighbour": "1 / (1 + |N_i|), for graphs where all clients have equally many neighbours",
-}
-"""Weight rules by name (`graph.weights`), each with the line that ``dspodfl list`` prints."""
+WEIGHTS: Registry[Floats] = Registry("graph.weights", context=("degree", "largest"))
+"""The rules of weights: r_ij of every link, (..., links). Context: ``degree`` of the clients, (..., n), and ``largest``
+of the two degrees of each link, (..., links). The docstring
+is the formula, the line says more. Facts: ``equal_degrees``, whether it needs all degrees to be equal."""
 
 
 def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:
@@ -38,22 +38,38 @@ def weights(kind: str, n: int, edges: np.ndarray, degree: np.ndarray) -> Floats:
     """
     at_ends = degree[..., edges]  # (..., links, 2)
     largest = np.maximum(at_ends.max(axis=-1), 1)
-    if kind == "metropolis":
-        return np.asarray(1.0 / (1.0 + largest))
-    if kind == "lazy_metropolis":
-        return np.asarray(1.0 / (2.0 * largest))
-    if kind == "max_degree":
-        return np.broadcast_to(1.0 / (1.0 + degree.max(axis=-1, keepdims=True)), largest.shape).copy()
-    if kind == "equal_neighbour":
-        if (degree.max(axis=-1) != degree.min(axis=-1)).any():
-            found = f"degrees from {degree.min()} to {degree.max()}"
-            raise InputError(
-                "graph.weights",
-                "equal_neighbour",
-                f"used with equal degrees (found {found}: not doubly stochastic); use metropolis here",
-            )
-        return np.asarray(1.0 / (1.0 + largest))
-    raise InputError("graph.weights", kind, f"one of {', '.join(WEIGHTS)}")
+    return np.asarray(WEIGHTS[kind].make({"degree": degree, "largest": largest}, {}))
+
+
+@WEIGHTS.register(line="Metropolis–Hastings: 1 / (1 + max(|N_i|, |N_j|))")
+def metropolis(largest: np.ndarray) -> Floats:
+    """1/(1 + max(|N_i|, |N_j|))."""
+    return np.asarray(1.0 / (1.0 + largest))
+
+
+@WEIGHTS.register(line="half as bold: 1 / (2 max(|N_i|, |N_j|))")
+def lazy_metropolis(largest: np.ndarray) -> Floats:
+    """1/(2 max(|N_i|, |N_j|))."""
+    return np.asarray(1.0 / (2.0 * largest))
+
+
+@WEIGHTS.register(line="one weight for all: 1 / (1 + max_i |N_i|)")
+def max_degree(degree: np.ndarray, largest: np.ndarray) -> Floats:
+    """1/(1 + max_i |N_i|)."""
+    return np.broadcast_to(1.0 / (1.0 + degree.max(axis=-1, keepdims=True)), largest.shape).copy()
+
+
+@WEIGHTS.register(line="1 / (1 + |N_i|), for graphs where all clients have equally many neighbours", equal_degrees=True)
+def equal_neighbour(degree: np.ndarray, largest: np.ndarray) -> Floats:
+    """1/(1 + |N_i|) where all degrees are equal."""
+    if (degree.max(axis=-1) != degree.min(axis=-1)).any():
+        found = f"degrees from {degree.min()} to {degree.max()}"
+        raise InputError(
+            "graph.weights",
+            "equal_neighbour",
+            f"used with equal degrees (found {found}: not doubly stochastic); use metropolis here",
+        )
+    return np.asarray(1.0 / (1.0 + largest))
 
 
 def matrix(n: int, edges: np.ndarray, active: np.ndarray) -> Floats:

@@ -6,6 +6,8 @@ from .builder import user_names as user_names
 from .division import agreed as agreed
 from .forecast import ADVICE as ADVICE
 from .forecast import expected_seconds as expected_seconds
+from .pictures import PICTURES as PICTURES
+from .pictures import Picture as Picture
 from .progress import Progress as Progress
 from .progress import for_command as for_command
 from .provenance import provenance as provenance
@@ -30,7 +32,9 @@ from .waves import Plan as Plan
 
 __all__ = [
     "ADVICE",
+    "PICTURES",
     "Own",
+    "Picture",
     "Plan",
     "Progress",
     "Result",

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import networkx as nx
 import numpy as np
@@ -19,11 +19,11 @@ from dspodfl.config import graph as graph_tables
 from dspodfl.config import model as model_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.engine import Run, horizon
-from dspodfl.errors import DataError, InputError, user_code
-from dspodfl.network import Events, Graph, Part, generate, rates, read_graph, read_rates, topology
+from dspodfl.errors import LEAST, DataError, InputError, user_code
+from dspodfl.network import LAWS, Events, Graph, Part, generate, rates, read_graph, topology
 from dspodfl.problem import data as datasets
 from dspodfl.problem import models, optimum
-from dspodfl.problem.data import Dataset, Federation, with_channel_axis
+from dspodfl.problem.data import DATASETS, PARTITIONS, Dataset, Federation, with_channel_axis
 from dspodfl.study.rule_check import check_rule
 from dspodfl.study.study import Study
 
@@ -213,10 +213,11 @@ class _Shared:
         table = config.data
         if own.data is None and isinstance(table, data_tables.Npz):
             self._fixed = _npz(table.path)
-        elif own.data is None and not isinstance(table, data_tables.Synthetic | data_tables.Ridge):
-            if table.name not in library:
-                library[table.name] = datasets.load(table.name)
-            self._fixed = library[table.name]
+        elif own.data is None and table.name in DATASETS and not DATASETS[table.name].asks_for("seed"):
+            name = f"{table.name} {parameters}" if (parameters := _parameters(table)) else table.name
+            if name not in library:
+                library[name] = DATASETS[table.name].make({"root": None, "progress": True}, parameters)
+            self._fixed = library[name]
         if self._fixed is not None and isinstance(config.model, model_tables.Cnn | model_tables.Vgg11):
             self._fixed = with_channel_axis(self._fixed)
 
@@ -276,7 +277,7 @@ class _Shared:
         )
         start = np.zeros(1, dtype=np.int64)
         for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
-            if not (values >= rates.LEAST).all():  # NaN is not either
+            if not (values >= LEAST).all():  # NaN is not either
                 allowed = "a law whose values are finite and at least 2⁻³² ≈ 2.3e-10: nothing rarer is ever drawn"
                 raise InputError(f"rates.{name}", law.model_dump(), allowed)
         return drawn
@@ -300,28 +301,30 @@ class _Shared:
             many = f", draw {attempt + 1:,} (those before are not connected)" if attempt else ""
             self._tell(self._seed, f"graph{many}", 0.0)
 
-        kind: str = table.kind  # type: ignore[attr-defined]
-        return generate(kind, self.n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
+        return generate(table.kind, self.n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
 
     def _wiring(self, base: Graph, seed: int, walk: int) -> topology.Wiring:
         """The changing graph that begins with one; ``walk`` is for how many iterations clients move."""
         table = self.config.graph
         dynamics = table.dynamics
         made: topology.Topology
-        if isinstance(dynamics, graph_tables.SwitchingDynamics):
-            turns = [base, *(self._graph(g, seed, turn=t) for t, g in enumerate(dynamics.graphs, 1))]
-            made = topology.Switching(turns, period=dynamics.period, times=dynamics.times)
-        elif isinstance(dynamics, graph_tables.BernoulliDynamics):
-            made = topology.Flicker(base, seed, dynamics.up)
-        elif isinstance(dynamics, graph_tables.MarkovDynamics):
-            made = topology.Markov(base, seed, dynamics.up, dynamics.down)
-        elif isinstance(dynamics, graph_tables.WaypointDynamics):
-            radius = getattr(table, "radius", 0.0)
-            speed = (dynamics.speed[0], dynamics.speed[1])
-            walking = partial(self._tell, self._seed, "walks of the clients")
-            made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause, lambda s: walking(0.5 * s))
-        else:
-            made = topology.Static(base)
+        match dynamics:
+            case graph_tables.StaticDynamics():
+                made = topology.Static(base)
+            case graph_tables.SwitchingDynamics():
+                turns = [base, *(self._graph(g, seed, turn=t) for t, g in enumerate(dynamics.graphs, 1))]
+                made = topology.Switching(turns, period=dynamics.period, times=dynamics.times)
+            case graph_tables.BernoulliDynamics():
+                made = topology.Flicker(base, seed, dynamics.up)
+            case graph_tables.MarkovDynamics():
+                made = topology.Markov(base, seed, dynamics.up, dynamics.down)
+            case graph_tables.WaypointDynamics():
+                radius = getattr(table, "radius", 0.0)
+                speed = (dynamics.speed[0], dynamics.speed[1])
+                walking = partial(self._tell, self._seed, "walks of the clients")
+                made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause, lambda s: walking(0.5 * s))
+            case _:
+                assert_never(dynamics)
         if not table.allow_disconnected and not made.moving and not made.graph.connected:
             raise InputError(
                 "graph",
@@ -342,11 +345,17 @@ class _Shared:
             known = isinstance(self.config.model, model_tables.Linear)  # the minimizer is that of the linear model
             return made if known else replace(made, optimum=None)
         dataset = self._fixed
-        if isinstance(table, data_tables.Synthetic):
-            dataset = datasets.synthetic(seed, **table.model_dump(exclude={"name", "seed", "partition"}))
+        if dataset is None:
+            made_for = {"seed": seed, "root": None, "progress": True}
+            dataset = DATASETS[table.name].make(made_for, _parameters(table))
         assert isinstance(dataset, Dataset)
         assert isinstance(table, data_tables.Partitioned | data_tables.CustomData)
         return deal(dataset, table.partition, self.n, seed)
+
+
+def _parameters(table: data_tables.DataTable) -> dict[str, Any]:
+    """What a table says of its dataset alone."""
+    return table.model_dump(exclude={"name", *data_tables.Partitioned.model_fields})
 
 
 def _npz(path: str) -> Federation:
@@ -376,35 +385,25 @@ def _with_optimum(model: models.Model, settings: list[Setting]) -> list[Setting]
 
 def deal(dataset: Dataset, partition: Any, clients: int, seed: int) -> Federation:
     """A dataset dealt to clients as a partition table says."""
-    kind = getattr(datasets.partitions, partition.kind)
-    parts = kind(dataset.y_train, clients, seed, **partition.model_dump(exclude={"kind"}))
+    context = {"y": dataset.y_train, "clients": clients, "seed": seed}
+    parts = PARTITIONS[partition.kind].make(context, partition.model_dump(exclude={"kind"}))
     return Federation(dataset, parts.shards, parts.report() | dict(dataset.about))
 
 
-def _law(table: Any, graph: Graph, field: str) -> rates.Law | rates.Given:
-    match table:
-        case rate_tables.BetaLaw():
-            return rates.Beta(table.a, table.b)
-        case rate_tables.UniformLaw():
-            return rates.Uniform()
-        case rate_tables.TruncnormLaw():
-            return rates.TruncatedNormal(table.mean, table.std)
-        case rate_tables.BimodalLaw():
-            return rates.Bimodal(table.mean1, table.std1, table.mean2, table.std2)
-        case rate_tables.ConstantLaw():
-            return rates.Given(table.value, f"{field}.value")
-        case rate_tables.ListLaw():
-            return rates.Given(table.values, f"{field}.values")
-    return rates.Given(read_rates(table.file, graph, field), f"{field}.file")
+def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Law | rates.Given:
+    return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))
 
 
-def _learning_rate(table: Any) -> lr.LearningRate:
+def _learning_rate(table: schema.LearningRate) -> lr.LearningRate:
     match table:
+        case schema.ConstantRate():
+            return lr.Constant(table.value)
         case schema.DiminishingRate():
             return lr.Diminishing(table.value, table.gamma)
         case schema.StepRate():
             return lr.Step(table.value, table.every, table.factor)
-    return lr.Constant(table.value)
+        case _:
+            assert_never(table)
 
 
 def _parts(given: str | AlgorithmTable, config: schema.Config, own: Own) -> tuple[Schedule, Rule]:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.analysis import METRICS, MetricsRow
-from dspodfl.engine import Snapshot, Split, Stack
+from dspodfl.analysis import DERIVED, METRICS, MetricsRow
+from dspodfl.engine import Counters, Snapshot, Split, Stack
+from dspodfl.network import COSTS, Spent
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
 
 _NUMBERS_AT_ONCE = 2**25
@@ -80,12 +81,13 @@ class Judge:
             run, counters, look = self._stack.runs[r], counted[r], _sound(looks.get(r))
             row: MetricsRow = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
-            row["delay_total"] = counters.delay_processing + counters.delay_transmission
-            normalized = counters.delay_processing_normalized + counters.delay_transmission_normalized
-            row["delay_total_normalized"] = normalized
-            row["bytes"] = 2 * counters.link_uses * 4 * self._problem.model.parameters
+            row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
             row["diverged"] = diverged or look is None
-            rows.append(row | look.row if look else row)
+            if look is not None:
+                row |= look.row
+                own = None if look.own is None else look.own.tolist()
+                row |= {column.name: column.of(row, own) for column in DERIVED if column.of is not None}
+            rows.append(row)
             accuracies.append(None if look is None or look.own is None else self._everyone(r, look.own))
         return rows, accuracies
 
@@ -244,6 +246,21 @@ class Judge:
             away = self._problem.unpack(average[None])[0].cpu() - torch.from_numpy(best)
             row["optimality_error"] = float(ordered_sum(away.square(), 0))
         return _Look(row, accuracy)
+
+
+def costs(counters: Counters, iteration: int, link_bytes: int) -> MetricsRow:
+    """Return what a run has spent until an iteration, in the column of each cost."""
+    spent = Spent(
+        counters.delay_processing,
+        counters.delay_transmission,
+        counters.delay_processing_normalized,
+        counters.delay_transmission_normalized,
+        counters.sgd_steps,
+        counters.link_uses,
+        iteration,
+        link_bytes,
+    )
+    return {kind.column: kind.of(spent) for kind in COSTS.values()}
 
 
 class _Batches:

@@ -20,10 +20,11 @@ import safetensors.torch
 from torch import Tensor
 
 from dspodfl.algorithms import Replay
-from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, from_config, summarize
+from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, complete, from_config, summarize
 from dspodfl.config import labels_of
 from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.network import Events
+from dspodfl.study.pictures import PICTURES
 from dspodfl.study.store import metrics_log as journal
 from dspodfl.study.store.change import Change, Loose
 from dspodfl.study.store.claiming import claim
@@ -44,16 +45,13 @@ FILES = (
     "clients.parquet",
     "setting.npz",
     "summary.json",
-    "accuracy_vs_delay.png",
-    "accuracy_vs_delay.svg",
-    "network.png",
+    *(file for one in PICTURES for file in one.files),
     "events.npz",
     MANIFEST,
 )
 """What a result's folder may hold, besides ``models/``."""
 ALWAYS = tuple(name for name in FILES if name not in ("events.npz", MANIFEST))
 """What every result writes."""
-PICTURES = ("accuracy_vs_delay.png", "accuracy_vs_delay.svg", "network.png")
 FORMAT = 1
 """Of summary.json."""
 
@@ -198,11 +196,11 @@ class Result:
         if isinstance(folder, Path):
             with Folder(folder).change() as change:
                 return self.draw(change)
-        curves, network = self.plot(), self.plot_network()
-        folder.write("accuracy_vs_delay.png", picture(curves, "png"))
-        folder.write("accuracy_vs_delay.svg", picture(curves, "svg"))
-        folder.write("network.png", picture(network, "png"))
-        return set(PICTURES)
+        drawn = [(one, one.figure(self)) for one in PICTURES]
+        for one, figure in drawn:
+            for file, form in zip(one.files, one.formats, strict=True):
+                folder.write(file, picture(figure, form))
+        return {file for one, _ in drawn for file in one.files}
 
     @staticmethod
     def load(folder: str | Path) -> Result:
@@ -228,7 +226,7 @@ class Result:
             if on_its_way:
                 metrics, summary, notes = _journalled(folder / JOURNAL, tomllib.loads(config_toml))
             else:
-                metrics = read_parquet(files.read("metrics.parquet"))
+                metrics = complete(read_parquet(files.read("metrics.parquet")))
                 summary = read_summary(files)
             result = Result(
                 metrics,

@@ -6,8 +6,8 @@ from tests.edge import tiny
 
 from dspodfl.algorithms import Algorithm
 from dspodfl.errors import InputError
+from dspodfl.network import Graph
 from dspodfl.network.events import Events
-from dspodfl.network.graph import Graph
 from dspodfl.network.weights import matrix
 from dspodfl.study.builder import Own, build
 from dspodfl.theory.assess import sporadicity

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from dspodfl import network
 from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import style
 from dspodfl.analysis.figures.style import LARGEST, STYLE
@@ -27,12 +28,7 @@ _OVERSHOOT = 1.1
 _MARKED = 5
 """Ends of single runs are marked up to this number of seeds; more would hide the curves."""
 
-COSTS = {
-    "delay_total": ("total delay, raw", "an event takes 1/its rate; mean over clients"),
-    "delay_total_normalized": ("total delay, normalized", "2 per iteration in which everything fires"),
-    "bytes": ("bytes sent", "both directions of all links"),
-    "iteration": ("iterations", ""),
-}
+COSTS = {kind.column: kind.axis for kind in network.COSTS.values()}
 """What runs are drawn against: column -> its name, and what it means in few words."""
 
 

@@ -6,16 +6,18 @@ from .dataset import Dataset as Dataset
 from .dataset import Federation as Federation
 from .dataset import parts as parts
 from .downloads import downloading as downloading
-from .named import NAMES as NAMES
+from .named import DATASETS as DATASETS
 from .named import load as load
 from .npz import load_npz as load_npz
+from .partitions import PARTITIONS as PARTITIONS
 from .partitions import Partition as Partition
 from .synthetic import ridge as ridge
 from .synthetic import synthetic as synthetic
 
 __all__ = [
+    "DATASETS",
     "MAX_CLASSES",
-    "NAMES",
+    "PARTITIONS",
     "Dataset",
     "Federation",
     "Partition",

@@ -3,6 +3,10 @@
 Searched in this order: ``$DSPODFL_DATA`` (or ``root``), ``~/.cache/dspodfl``, and for Fashion-MNIST the folder of
 Debian's package. Files found are read whatever their hash; a set with a missing file is not used; a damaged file
 is an error, never a reason to download another. ``fmnist-mini`` comes with the package.
+
+To add a dataset, add a function here under ``@DATASETS.register()`` that returns a `Dataset`: its first docstring line
+is what users read; its arguments are ``seed``, where it is drawn for each seed, and its parameters, each annotated with
+its range and a `Doc`. Configuration, template, docs and ``dspodfl list`` follow.
 """
 
 from __future__ import annotations
@@ -18,13 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dspodfl.errors import DataError, InputError, nearest
+from dspodfl.errors import DataError, InputError, Registry, nearest
 from dspodfl.problem.data.dataset import Dataset
 from dspodfl.problem.data.downloads import downloading
 from dspodfl.problem.data.formats import read_cifar_binary, read_cifar_python, read_idx
+from dspodfl.problem.data.synthetic import synthetic
 
-NAMES = ("fmnist-mini", "fmnist", "mnist", "cifar10")
-"""Datasets of images that can be loaded by name."""
+DATASETS: Registry[Dataset] = Registry("data.name", context=("seed", "root", "progress"))
+"""The named datasets. Context: ``seed``; ``root``, which takes the place of ``$DSPODFL_DATA``; ``progress``, whether a
+download reports. Facts: ``size``, its samples, the numbers of a sample and the bytes of a number."""
 MINI_FILE = "fmnist_mini.npz"
 _DEBIAN_FMNIST = Path("/usr/share/datasets/fashion-mnist")
 _CLOTHES = (
@@ -104,24 +110,49 @@ def load(name: str, root: Path | None = None, progress: bool = True) -> Dataset:
     >>> load("fmnist-mini").input_shape
     (1, 28, 28)
     """
-    match name:
-        case "fmnist-mini":
-            return _mini()
-        case "fmnist":
-            folder = _locate(_FMNIST, root, progress, also=(_DEBIAN_FMNIST,))
-            return _idx_dataset(name, folder, _CLOTHES)
-        case "mnist":
-            return _idx_dataset(name, _locate(_MNIST, root, progress), _DIGITS)
-        case "cifar10":
-            return _cifar_dataset(root, progress)
-    raise InputError("data.name", name, f"one of {', '.join(NAMES)}{nearest(name, NAMES)}")
+    known = fixed_names()
+    if name not in known:
+        raise InputError("data.name", name, f"one of {', '.join(known)}{nearest(name, known)}")
+    return DATASETS[name].make({"root": root, "progress": progress}, {})
 
 
-def _mini() -> Dataset:
+def fixed_names() -> list[str]:
+    """List the datasets that are the same whatever the seed."""
+    return [name for name, entry in DATASETS.items() if not entry.asks_for("seed")]
+
+
+@DATASETS.register("fmnist-mini", size=(7_000, 784, 1))
+def fmnist_mini() -> Dataset:
+    """6,000 + 1,000 images of Fashion-MNIST, inside the package."""
     file = resources.files("dspodfl.problem.data") / MINI_FILE
     with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
         parts = [arrays[name] for name in ("x_train", "y_train", "x_test", "y_test")]
     return _grey_dataset("fmnist-mini", parts, _CLOTHES)
+
+
+@DATASETS.register(size=(70_000, 784, 1))
+def fmnist(root: Path | None, progress: bool) -> Dataset:
+    """Fashion-MNIST, 60,000 + 10,000 images; found in $DSPODFL_DATA or a cache, else downloaded."""
+    return _idx_dataset("fmnist", _locate(_FMNIST, root, progress, also=(_DEBIAN_FMNIST,)), _CLOTHES)
+
+
+@DATASETS.register(size=(70_000, 784, 1))
+def mnist(root: Path | None, progress: bool) -> Dataset:
+    """MNIST, 60,000 + 10,000 images; found or downloaded."""
+    return _idx_dataset("mnist", _locate(_MNIST, root, progress), _DIGITS)
+
+
+@DATASETS.register(size=(60_000, 3072, 1))
+def cifar10(root: Path | None, progress: bool) -> Dataset:
+    """CIFAR-10, 50,000 + 10,000 colour images; found or downloaded."""
+    files, read = _cifar_files(root, progress)
+    batches = [read(file) for file in files]
+    x_train, y_train = (np.concatenate([batch[side] for batch in batches[:-1]]) for side in (0, 1))
+    x_test, y_test = batches[-1]
+    return Dataset("cifar10", x_train, y_train, x_test, y_test, 10, *_COLOUR, _OBJECTS)
+
+
+DATASETS.register()(synthetic)
 
 
 def _idx_dataset(name: str, folder: Path, class_names: tuple[str, ...]) -> Dataset:
@@ -138,14 +169,6 @@ def _grey_dataset(name: str, parts: list[np.ndarray], class_names: tuple[str, ..
     x_train, y_train, x_test, y_test = parts
     y_train, y_test = y_train.astype(np.int64), y_test.astype(np.int64)
     return Dataset(name, x_train[:, None], y_train, x_test[:, None], y_test, 10, *_GREY, class_names)
-
-
-def _cifar_dataset(root: Path | None, progress: bool) -> Dataset:
-    files, read = _cifar_files(root, progress)
-    batches = [read(file) for file in files]
-    x_train, y_train = (np.concatenate([batch[side] for batch in batches[:-1]]) for side in (0, 1))
-    x_test, y_test = batches[-1]
-    return Dataset("cifar10", x_train, y_train, x_test, y_test, 10, *_COLOUR, _OBJECTS)
 
 
 def _cifar_files(

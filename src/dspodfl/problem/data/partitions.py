@@ -2,6 +2,9 @@
 
 All kinds but `shared` are disjoint; what is left over is counted in `Partition.unused`. No client is ever without
 a sample: a request that cannot be met is an `InputError` that names the field. Shards are sorted.
+
+To add a kind, add a function here under ``@PARTITIONS.register()``: its first docstring line is what users read; its
+arguments are ``y``, the labels, ``clients``, ``seed``, and its parameters, each annotated with its range and a `Doc`.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 from scipy import special
 
 from dspodfl import rng
-from dspodfl.errors import InputError
+from dspodfl.errors import Count, Doc, InputError, Registry
 from dspodfl.problem.data.validation import number, whole
 from dspodfl.rng import Stream
 
@@ -45,8 +50,21 @@ class Partition:
         }
 
 
+PARTITIONS: Registry[Partition] = Registry("data.partition.kind", context=("y", "clients", "seed"))
+"""The kinds of partitions. Facts: ``takes``, bytes and seconds for so many
+clients, samples and classes, and the parameters; if not given, those of an even division."""
+
+_SAMPLE_BYTES = 40
+"""A sample while it is assigned to a client."""
+Alpha = Annotated[float, Ge(1e-9), Le(1e9)]
+"""Concentrations at whose ends one client has everything, or all have the same to the last sample."""
+
+
+@PARTITIONS.register()
 def iid(y: np.ndarray, clients: int, seed: int) -> Partition:
-    """Equal parts of a random order: ⌊n/m⌋ samples a client, n mod m unused. Shapes: y (n,).
+    """Each client the same mix of classes and the same number of samples.
+
+    Equal parts of a random order: ⌊n/m⌋ samples a client, n mod m unused. Shapes: y (n,).
 
     >>> [len(shard) for shard in iid(np.zeros(10), clients=3, seed=0).shards]
     [3, 3, 3]
@@ -56,8 +74,20 @@ def iid(y: np.ndarray, clients: int, seed: int) -> Partition:
     return _collect(_cut(order, np.arange(clients), len(y)), clients)
 
 
-def labels(y: np.ndarray, clients: int, seed: int, per_client: int, allow_unused: bool = False) -> Partition:
-    """Exactly ``per_client`` classes a client, each class cut evenly among the clients that hold it.
+@PARTITIONS.register(
+    takes=lambda clients, samples, classes, per_client, allow_unused: (
+        samples * _SAMPLE_BYTES + 8.0 * clients * min(per_client, classes),
+        samples * classes * 1e-9 + clients * classes * 2e-7,
+    )
+)
+def labels(
+    y: np.ndarray,
+    clients: int,
+    seed: int,
+    per_client: Annotated[Count, Doc("classes per client")] = 1,
+    allow_unused: Annotated[bool, Doc("true: a class that no client holds is left out, and reported")] = False,
+) -> Partition:
+    """Exactly ``per_client`` classes per client, each class split evenly among its holders.
 
     The assignment is random and balanced: m·per_client places over C classes, the number of holders of two classes
     differing by at most one. A class without holder is an error unless ``allow_unused``. Shapes: y (n,), int64;
@@ -95,8 +125,21 @@ def labels(y: np.ndarray, clients: int, seed: int, per_client: int, allow_unused
     return _collect(owner, clients, tuple(int(name) for name in names[unheld]))
 
 
-def dirichlet(y: np.ndarray, clients: int, seed: int, alpha: float) -> Partition:
-    """Each class divided among all clients in proportions drawn from Dirichlet(α, …, α); nothing is unused.
+@PARTITIONS.register(
+    takes=lambda clients, samples, classes, alpha: (
+        samples * _SAMPLE_BYTES + clients * classes * 60,
+        samples * 1e-7 + clients * classes * 2e-6,
+    )
+)
+def dirichlet(
+    y: np.ndarray,
+    clients: int,
+    seed: int,
+    alpha: Annotated[Alpha, Doc("the concentration; small values make clients unlike", example=0.3)],
+) -> Partition:
+    """Each class dealt in Dirichlet(alpha) proportions.
+
+    Nothing is unused.
 
     A client that the draw leaves without samples is given one by the client that then holds most. Shapes: y (n,).
     """
@@ -111,8 +154,13 @@ def dirichlet(y: np.ndarray, clients: int, seed: int, alpha: float) -> Partition
     return _collect(owner, clients)
 
 
-def shards(y: np.ndarray, clients: int, seed: int, per_client: int) -> Partition:
-    """Samples sorted by label, cut into m·per_client even runs, ``per_client`` runs dealt to each client at random.
+@PARTITIONS.register()
+def shards(
+    y: np.ndarray, clients: int, seed: int, per_client: Annotated[Count, Doc("pieces per client")] = 2
+) -> Partition:
+    """Sorted by label and cut into equal pieces, ``per_client`` of them per client.
+
+    The m·per_client pieces are runs of the samples sorted by label, assigned to clients at random.
 
     Runs differ in length by at most one; nothing is unused. Shapes: y (n,), int64.
     """
@@ -131,10 +179,16 @@ def shards(y: np.ndarray, clients: int, seed: int, per_client: int) -> Partition
     return _collect(owner, clients)
 
 
-def quantity(y: np.ndarray, clients: int, seed: int, alpha: float) -> Partition:
-    """Samples at random, but uneven in number: n_i = 1 + Dirichlet(α, …, α)_i · (n − m), rounded to sum to n.
+@PARTITIONS.register()
+def quantity(
+    y: np.ndarray,
+    clients: int,
+    seed: int,
+    alpha: Annotated[Alpha, Doc("the concentration; small values make sizes unlike", example=0.5)],
+) -> Partition:
+    """Each client the same mix of classes, in Dirichlet(alpha) sizes.
 
-    Shapes: y (n,).
+    n_i = 1 + Dirichlet(α, …, α)_i · (n − m), rounded to sum to n. Shapes: y (n,).
     """
     clients, alpha = _count(clients, len(y)), number("data.partition.alpha", alpha)
     u = rng.uniform(seed, Stream.PARTITION, i=np.arange(clients)[:, None], count=2)  # (clients, 1, 2)
@@ -144,8 +198,13 @@ def quantity(y: np.ndarray, clients: int, seed: int, alpha: float) -> Partition:
     return _collect(owner, clients)
 
 
-def shared(y: np.ndarray, clients: int, seed: int, samples: int) -> Partition:
-    """Every client draws its own set of ``samples`` distinct samples, with overlap among clients.
+@PARTITIONS.register(
+    takes=lambda clients, total, classes, samples: (8.0 * clients * samples * 2, clients * samples * 1e-7)
+)
+def shared(
+    y: np.ndarray, clients: int, seed: int, samples: Annotated[Count, Doc("samples per client", example=500)]
+) -> Partition:
+    """Each client its own draw of samples: the only kind in which clients overlap.
 
     Client i holds the first ``samples`` distinct values of its own sequence of indices (of more than n/2, the others
     are drawn and left out), whatever the number of clients. Shapes: y (n,); the shards are rows of one matrix.

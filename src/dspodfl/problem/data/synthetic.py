@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from annotated_types import Ge, Le
 
 from dspodfl import rng
-from dspodfl.errors import InputError
-from dspodfl.problem.data.dataset import Dataset, Federation
+from dspodfl.errors import Doc, InputError, NonNegative, Positive, Size
+from dspodfl.problem.data.dataset import MAX_CLASSES, Dataset, Federation
 from dspodfl.problem.data.validation import number, whole
 from dspodfl.rng import Stream
 
@@ -16,14 +19,16 @@ _NUMBERS_AT_ONCE = 2**19
 
 def synthetic(
     seed: int,
-    samples: int = 6000,
-    test_samples: int = 1000,
-    features: int = 32,
-    classes: int = 10,
-    separation: float = 2.0,
-    noise: float = 1.0,
+    samples: Annotated[Size, Doc("training samples")] = 6000,
+    test_samples: Annotated[Size, Doc("test samples")] = 1000,
+    features: Annotated[Size, Doc("numbers per sample")] = 32,
+    classes: Annotated[int, Ge(2), Le(MAX_CLASSES), Doc("number of classes")] = 10,
+    separation: Annotated[NonNegative, Doc("how far the means of the classes are apart")] = 2.0,
+    noise: Annotated[Positive, Doc("the standard deviation within a class")] = 1.0,
 ) -> Dataset:
-    """Gaussian classes around random means, as many samples of each as the numbers allow.
+    """Gaussian classes, drawn for each seed.
+
+    The classes are around random means, with as many samples of each as the numbers allow.
 
     x = separation · e_c + noise · z, with e_c a random unit vector for class c and z standard normal
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis import INTEGERS, METRICS, MetricsRow
+from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, complete
 
 MANY = 1_000_000
 """Above this number of expected rows a run is warned of."""
@@ -89,7 +89,7 @@ class Rows:
     @staticmethod
     def of(table: pd.DataFrame) -> Rows:
         """The rows of a table."""
-        rows = Rows()
+        rows, table = Rows(), complete(table)
         codes, names = pd.factorize(table["algorithm"])
         rows._names = {str(name): number for number, name in enumerate(names)}
         for name, column in rows._columns.items():

@@ -77,7 +77,7 @@ class Appraisal:
                     "families": {
                         s.family: {
                             "theorem": s.theorem,
-                            "quantities": _plain(s.quantities),
+                            "quantities": _plain(s.labelled),
                             "conditions": [
                                 _plain({"form": c.form, **vars(c.hypothesis), "holds": c.hypothesis.holds})
                                 for c in s.conditions
@@ -98,7 +98,7 @@ class Appraisal:
             names = ("d_min", "d_max", "rho_tilde")
             rows += [{**own, "family": "", "what": n, "value": getattr(case.sporadicity, n)} for n in names]
             for s in case.statements:
-                rows += [{**own, "family": s.family, "what": name, "value": v} for name, v in s.quantities.items()]
+                rows += [{**own, "family": s.family, "what": name, "value": v} for name, v in s.labelled.items()]
                 rows += [
                     {
                         **own,

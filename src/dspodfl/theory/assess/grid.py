@@ -11,20 +11,14 @@ import pandas as pd
 from dspodfl.config import Cell
 from dspodfl.errors import ConfigError, InputError
 from dspodfl.theory.assess.assessment import POINTS, Appraisal, Cache, Case, appraise
+from dspodfl.theory.assess.families import QUANTITIES
 
 BOUND_COLUMNS = {
     "algorithm": "algorithm",
     "rho_tilde": "ρ̃",
     "d_min": "d_min",
     "alpha": "α",
-    "printed_rate": "largest α,\nprinted",
-    "corrected_rate": "largest α,\ncorrected",
-    "largest_rate": "largest α,\nρ(Φ) < 1",
-    "radius": "ρ(Φ)",
-    "gap_optimality": "gap of\n‖θ̄ − θ*‖²",
-    "gap_consensus": "gap of\n‖Θ − 1θ̄‖²",
-    "iterations": "iterations\nto ε",
-    "mean_gradient": "mean ‖∇F‖²\nat most",
+    **{one.name: one.column for one in QUANTITIES.values() if one.column is not None},
 }
 """Columns of a sweep besides its axes, and what they are called."""
 
@@ -55,21 +49,16 @@ def over_cells(
 
 def _row(found: Appraisal, case: Case) -> dict[str, Any]:
     convex, smooth = case.statement("strongly convex"), case.statement("smooth, non-convex")
-    said = {} if convex is None else convex.quantities
-    other = {} if smooth is None else smooth.quantities
-    largest = "largest α with ρ(Φ) < 1" if said else "largest α for which Γ exist"
+    told = {one.name: math.nan for one in QUANTITIES.values() if one.column is not None}
+    for statement in (smooth, convex):  # where losses are strongly convex, that family fills a column that both can
+        for name, value in statement.quantities.items() if statement is not None else ():
+            column = QUANTITIES[name].fills or name
+            told |= {column: value} if column in told else {}
     return {
         "algorithm": case.algorithm,
         "rho_tilde": case.sporadicity.rho_tilde,
         "d_min": case.sporadicity.d_min,
         "alpha": found.alpha,
-        "printed_rate": said.get("largest α by the printed condition", math.nan),
-        "corrected_rate": said.get("largest α by the corrected condition", math.nan),
-        "largest_rate": (said or other).get(largest, math.nan),
-        "radius": said.get("ρ(Φ)", said.get("largest ρ(Φ(k))", math.nan)),
-        "gap_optimality": said.get("gap of ‖θ̄ − θ*‖²", math.nan),
-        "gap_consensus": said.get("gap of ‖Θ − 1θ̄‖²", math.nan),
-        "iterations": said.get("iterations to ‖θ̄ − θ*‖² ≤ ε", math.nan),
-        "mean_gradient": other.get("mean ‖∇F(θ̄)‖² over 0 … K, at most", math.nan),
+        **told,
         "guaranteed": found.knowledge.guaranteed,
     }

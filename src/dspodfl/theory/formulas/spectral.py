@@ -55,7 +55,7 @@ def rho_tilde(graph: Graph, r: Floats, b: Floats | float, method: Method = "auto
     achievable value (appendix:b_rho), and K₅,₅ refutes it. ``dense`` costs m³; ``lanczos`` touches R̃ only through
     products with sparse R̄ and R₀; ``inverse`` factorizes I − R̃, for graphs whose gap is too small for Lanczos.
 
-    >>> from dspodfl.network.graph import generate
+    >>> from dspodfl.network import generate
     >>> ring = generate("ring", 4, seed=0)
     >>> round(rho_tilde(ring, np.full(4, 1 / 3), 1.0), 6)  # ρ_r² = (1/3)²
     0.111111

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dspodfl._version import __version__
 from dspodfl.errors import InputError, nearest
+from dspodfl.network import COSTS
 from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import theory as theory_commands
@@ -234,7 +235,7 @@ def show(
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="COST", help="Compare at this cost: delay=5000, normalized_delay=50, bytes=1e9 or iteration=2000."
+            metavar="COST", help="Compare at this cost: " + ", ".join(kind.written for kind in COSTS.values()) + "."
         ),
     ] = None,
 ) -> None:
@@ -300,7 +301,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
         "algorithms": ("algorithms", {name: entry.line for name, entry in ALGORITHMS.items()}),
         "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
         "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
-        "weights": ("weights (graph.weights)", dict(WEIGHTS)),
+        "weights": ("weights (graph.weights)", {name: line.rstrip(".") for name, line in WEIGHTS.lines().items()}),
         "laws": ("laws (rates.sgd.law, rates.link.law)", catalogue(rate_tables.Law)),
         "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
         "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),

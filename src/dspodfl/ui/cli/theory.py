@@ -342,8 +342,8 @@ def _print_family(family: str, pairs: list[tuple[Case, Statement | None]]) -> No
     told = [(case, s) for case, s in pairs if s is not None]
     theorems = ", ".join(dict.fromkeys(s.theorem for _, s in told))
     table = _table(f"{family} ({theorems})", *(NAMES.get(case.algorithm, case.algorithm) for case, _ in told))
-    for name in dict.fromkeys(key for _, s in told for key in s.quantities):
-        table.add_row(name, *(_cell(s.quantities.get(name, math.nan)) for _, s in told))
+    for name in dict.fromkeys(key for _, s in told for key in s.labelled):
+        table.add_row(name, *(_cell(s.labelled.get(name, math.nan)) for _, s in told))
     table.add_section()
     conditions = dict.fromkeys((c.form, c.hypothesis.name) for _, s in told for c in s.conditions)
     for form, name in sorted(conditions, key=lambda pair: pair[0] != "printed"):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dspodfl.analysis import formatting, tables
-from dspodfl.study import say, terminal
+from dspodfl.study import PICTURES, say, terminal
 
 if TYPE_CHECKING:
     from dspodfl.analysis import Cost
@@ -110,5 +110,5 @@ def print_unfinished(result: Result, folder: Path) -> None:
 def print_places(folder: Path, drawn: bool = True) -> None:
     """Where the picture and the tables are."""
     if drawn:
-        OUT.print(Text(f"picture: {folder / 'accuracy_vs_delay.png'}"), soft_wrap=True)
+        OUT.print(Text(f"picture: {folder / PICTURES[0].files[0]}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)

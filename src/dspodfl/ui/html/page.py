@@ -20,11 +20,11 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dspodfl.analysis import Table, formatting
+from dspodfl.analysis import Table, complete, formatting
 from dspodfl.analysis.figures import axis_name, picture, style
 from dspodfl.errors import DataError
 from dspodfl.experiments import Outcome, is_outcome, quantity
-from dspodfl.study import Result, read_config, read_parquet, read_summary
+from dspodfl.study import PICTURES, Result, read_config, read_parquet, read_summary
 from dspodfl.study.store import Folder
 from dspodfl.ui.html import sources, tables
 
@@ -204,19 +204,12 @@ def _of_run(folder: Path, slugs: Counter[str]) -> Section:
     config = read_config(Folder(folder))
     result = Result(pd.DataFrame(), pd.DataFrame(), {}, summary, config)
     try:
-        metrics = read_parquet(sources.read(folder, "metrics.parquet"))
+        metrics = complete(read_parquet(sources.read(folder, "metrics.parquet")))
     except (OSError, ValueError) as error:
         raise DataError(f"{folder}: metrics.parquet is damaged ({error})") from error
     study = summary["study"]
     about, blocks = _provenance(study)
-    curves = "Accuracy (in regression, the error) against delay."
-    network = (
-        "The graph of the first seed: clients as dots, the larger the higher their SGD rate, and links between them."
-    )
-    figures = [
-        _picture(folder, "accuracy_vs_delay.svg", result.title, curves),
-        _picture(folder, "network.png", f"network of {result.title}", network),
-    ]
+    figures = [_picture(folder, drawn.files[-1], drawn.title.format(result.title), drawn.caption) for drawn in PICTURES]
     name = folder.resolve().name
     return Section(
         slug=_slug(name, slugs),
