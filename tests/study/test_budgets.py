@@ -18,7 +18,7 @@ from dspodfl.engine.horizon import last_iterations
 from dspodfl.errors import ConfigError
 from dspodfl.network.budget import Budget, ended_by
 from dspodfl.study.builder import build
-from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.theory.assess.assessment import appraise
 
 FIVE = ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"]
@@ -214,7 +214,7 @@ def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monke
     for stop in (1, 4, 9, 14):
         folder, count = tmp_path / f"{stop}", itertools.count()
         run(config, device="cpu", out=folder, callbacks=[lambda _, n=count, at=stop: next(n) >= at], record_events=True)
-        assert Store(folder).sealed()
+        assert CheckpointStore(folder).sealed()
         again = run(resume=folder, device="cpu")
         pd.testing.assert_frame_equal(whole.metrics, again.metrics, check_exact=True)
         for key, (events, _) in whole.events.items():

@@ -19,7 +19,7 @@ from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, Ou
 from dspodfl.errors.signals import Interrupted
 from dspodfl.study import terminal
 from dspodfl.study.result import Result
-from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.ui.cli import failures
 
 ROOT_ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p.endswith("src"))}
@@ -215,7 +215,7 @@ def test_checkpoints_that_are_there_are_said_to_be_there_whatever_the_run_was_do
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 143 and "nothing was written" in answer.err
     run(tiny(), device="cpu", out="out", callbacks=[lambda _: True])
-    assert Store(Path("out")).sealed()
+    assert CheckpointStore(Path("out")).sealed()
     answer = dspodfl("run", "study.toml", "--resume", "out")
     assert answer.code == 143 and "nothing was written" not in answer.err
     assert "out is as it was" in answer.err and "dspodfl run --resume out" in answer.err

@@ -25,11 +25,11 @@ from dspodfl.network import Budget
 from dspodfl.problem.data import Dataset
 from dspodfl.study import (
     ADVICE,
+    Hooks,
     Plan,
     Progress,
     Stopwatch,
     Study,
-    Watch,
     build,
     expected_seconds,
     measure,
@@ -120,7 +120,7 @@ class Sweep:
                 if show:
                     show.update(here, here)
 
-            watch = Watch(tick=tick, plan=self._planned, timing=self.timing)
+            watch = Hooks(tick=tick, plan=self._planned, timing=self.timing)
             if show:
                 watch.batch = partial(show.stage, "evaluating")
             cells = self._run(batch, watch)
@@ -148,7 +148,7 @@ class Sweep:
     def _unique(self) -> list[Cell]:
         return list({cell.digest: cell for cell in self.cells}.values())
 
-    def _run(self, batch: list[tuple[Cell, Study]], watch: Watch) -> Iterator[Cell]:
+    def _run(self, batch: list[tuple[Cell, Study]], watch: Hooks) -> Iterator[Cell]:
         first = batch[0][1]
         study = replace(first, runs=[run for _, each in batch for run in each.runs])
         owner = [cell for cell, each in batch for _ in each.runs]

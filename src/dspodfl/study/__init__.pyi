@@ -20,8 +20,8 @@ from .result import replay as replay
 from .session import Simulation as Simulation
 from .session import Update as Update
 from .session import run as run
+from .study import Hooks as Hooks
 from .study import Study as Study
-from .study import Watch as Watch
 from .study import measure as measure
 from .terminal import say as say
 from .timing import Stopwatch as Stopwatch
@@ -30,6 +30,7 @@ from .waves import Plan as Plan
 
 __all__ = [
     "ADVICE",
+    "Hooks",
     "Own",
     "Plan",
     "Progress",
@@ -39,7 +40,6 @@ __all__ = [
     "Stopwatch",
     "Study",
     "Update",
-    "Watch",
     "agreed",
     "build",
     "expected_seconds",

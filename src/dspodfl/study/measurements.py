@@ -22,7 +22,7 @@ from dspodfl.study.study import Measurement, Start, Study
 
 
 @dataclass(eq=False)
-class Harvest:
+class Measurements:
     """What was measured over a while, by the numbers of the runs."""
 
     rows: list[MetricsRow] | Rows = field(default_factory=list)
@@ -33,7 +33,7 @@ class Harvest:
     iterations: int = 0
     """Of all runs together."""
 
-    def add(self, other: Harvest) -> None:
+    def add(self, other: Measurements) -> None:
         """What was measured after it, or elsewhere."""
         self.rows.extend(other.rows)
         self.accuracies |= other.accuracies
@@ -41,7 +41,7 @@ class Harvest:
         self.iterations += other.iterations
 
 
-class Findings:
+class StudyProgress:
     """What a study has come to so far; one that is taken up again begins with what its checkpoint holds.
 
     What is measured here is news until the ranks meet; from then on rank 0 knows it of all of them.
@@ -50,7 +50,7 @@ class Findings:
     def __init__(self, study: Study, division: Division, start: Checkpoint | None = None, record: bool = False) -> None:
         self._study, self._division, self._start = study, division, start
         self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
-        self.known, self._news = Harvest(Rows()), Harvest()  # rows that stay are held as compact columns
+        self.known, self._news = Measurements(Rows()), Measurements()  # rows that stay are held as compact columns
         self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
         self.last: Measurement | None = None
@@ -68,7 +68,7 @@ class Findings:
     def _take_up(self, start: Checkpoint, record: bool) -> None:
         """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
         ran = int(start.about["run_iterations"])
-        self.known = Harvest(Rows.of(start.metrics), dict(start.accuracies), dict(start.finished), ran)
+        self.known = Measurements(Rows.of(start.metrics), dict(start.accuracies), dict(start.finished), ran)
         last = start.metrics.sort_values("iteration", kind="stable").groupby(["algorithm", "seed"]).tail(1)
         self._see(last.to_dict("records"))  # type: ignore[arg-type]
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
@@ -120,7 +120,7 @@ class Findings:
 
     def add(self, found: Measurement, seconds: float) -> None:
         """Something was measured here."""
-        self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
+        self._news.add(Measurements(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
         self.last, self.seconds, self._places = found, seconds, found.places
 
     def stop_at(self, found: Measurement, seconds: float) -> None:
@@ -140,12 +140,12 @@ class Findings:
         ``over`` says whether every run of the wave is over, on all ranks.
         """
         found, news, team = self.last, self._news, self._division.team
-        self._news, self.over = Harvest(), over
+        self._news, self.over = Measurements(), over
         if found and over and len(found.plan.left[0]) < len(self._study.runs):
             # The models of the next wave will take the place of these.
             news.finished = {r: found.models(r).cpu() for r in found.wave}
         if self._division.kind == "runs":
-            everyone, news = team.gather(news) or [], Harvest()
+            everyone, news = team.gather(news) or [], Measurements()
             for one in everyone:
                 news.add(one)
         if self._division.kind == "clients":

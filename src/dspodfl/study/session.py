@@ -25,15 +25,15 @@ from dspodfl.study.arguments import check_inputs, check_options
 from dspodfl.study.builder import Own, build
 from dspodfl.study.division import Pace, agreed, divide, expected_rows
 from dspodfl.study.forecast import ADVICE, Work, expected_seconds
-from dspodfl.study.measurements import Findings
+from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.progress import Progress, for_python
 from dspodfl.study.provenance import provenance
 from dspodfl.study.result import Key, Result, ordered
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.resume import Unfinished, compare_complete, complete, config_of
 from dspodfl.study.store.rows import warning
-from dspodfl.study.store.run_folder import Keeper, claim_run
-from dspodfl.study.study import Measurement, Watch, measure
+from dspodfl.study.store.run_folder import RunFolder, claim_run
+from dspodfl.study.study import Hooks, Measurement, measure
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.waves import Plan, free_memory
 
@@ -108,12 +108,12 @@ class Simulation:
         self._first: tuple[float, int] | None = None  # seconds of training and run-iterations after the first iteration
         if progress is not None and progress.mode == "off":
             self._progress = None
-        self._keeper: Keeper | None = None
+        self._folder: RunFolder | None = None
         self._start: Checkpoint | None = None
         self._stop: Callable[[], bool] | None = None
         self.stopped = False
         """Whether the study was ended before its time."""
-        self._findings = Findings(self.study, self.division)
+        self._findings = StudyProgress(self.study, self.division)
 
     def _let_go(self) -> None:
         """Keep the samples of the clients that are held here, and let go of all others."""
@@ -126,16 +126,16 @@ class Simulation:
 
     def keep(
         self,
-        keeper: Keeper | None,
+        run_folder: RunFolder | None,
         stop: Callable[[], bool],
         *,
         overwrite: bool = False,
         before: Unfinished | None = None,
     ) -> list[str]:
-        """Have a keeper put away where the study stands while it runs; ``stop`` is asked, often, whether to end there.
+        """Have a run_folder put away where the study stands while it runs; ``stop`` is asked, often, whether to end there.
 
-        ``before`` is a run that is gone on with, whose folder the keeper has reopened; without one the keeper takes a
-        new folder. Of several ranks the first one has the keeper, and all call this. Gives what a person should know.
+        ``before`` is a run that is gone on with, whose folder the run_folder has reopened; without one the run_folder takes a
+        new folder. Of several ranks the first one has the run_folder, and all call this. Gives what a person should know.
         """
         notes: list[str] = []
         if before is not None:
@@ -149,11 +149,11 @@ class Simulation:
                 self.timing.add(about.get("seconds", {"training": about["wall_seconds"]}))
         else:
             config = dumps(self.config.model_dump())
-            agreed(self.team, lambda: keeper.create(overwrite=overwrite, config=config) if keeper else None)
+            agreed(self.team, lambda: run_folder.create(overwrite=overwrite, config=config) if run_folder else None)
         table = self.config.checkpoint
-        if keeper:
-            keeper.when(table.every_iterations, table.every_minutes, table.keep)
-        self._keeper, self._stop = keeper, stop
+        if run_folder:
+            run_folder.when(table.every_iterations, table.every_minutes, table.keep)
+        self._folder, self._stop = run_folder, stop
         many = warning(sum(self.study.evaluations(run.need or self.study.longest) for run in self.study.runs))
         return [*notes, *([many] if many else [])]
 
@@ -173,8 +173,8 @@ class Simulation:
             yield update
 
     def _iterate(self) -> Iterator[Update]:
-        findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
-        keeper, before, show = self._keeper, 0, self._progress
+        findings = self._findings = StudyProgress(self.study, self.division, self._start, record=self._record)
+        run_folder, before, show = self._folder, 0, self._progress
         self._evaluated_before = self.timing.seconds["evaluation"]
         if self._start is not None:
             self.plan, before = self._start.plan, findings.done
@@ -188,18 +188,18 @@ class Simulation:
                 show.update(before + iteration, before + iteration)
 
         def reach(iteration: int) -> int:
-            assert keeper is not None
-            return iteration + 1 if self._stop and self._stop() else keeper.reach(iteration)
+            assert run_folder is not None
+            return iteration + 1 if self._stop and self._stop() else run_folder.reach(iteration)
 
-        block = findings.recorder.add if self._record else Watch.block
-        ahead = reach if keeper else None
+        block = findings.recorder.add if self._record else Hooks.block
+        ahead = reach if run_folder else None
         start = findings.position()
         first = start.iteration if start and start.meets else 0
         pace = Pace(self.team, self.study.every or _MEET, self.study.iterations, ahead, first)
         alone = self.team.ranks == 1
         apart = self.division.kind == "runs"
-        waits = (lambda: apart and not pace.over) if not alone else Watch.waits
-        watch = Watch(tick, block, self._planned, ahead if alone else pace.reach, waits, timing=self.timing)
+        waits = (lambda: apart and not pace.over) if not alone else Hooks.waits
+        watch = Hooks(tick, block, self._planned, ahead if alone else pace.reach, waits, timing=self.timing)
         stop = self._stop
         if stop is not None:
             watch.stop = self._heard(stop) if apart else stop
@@ -214,21 +214,23 @@ class Simulation:
                 findings.stop_at(found, self.timing.total)
                 self._note(findings.meet(over=False))
                 self.stopped = True
-                self.put_away()
+                self.save_checkpoint()
                 return
             findings.add(found, self.timing.total)
             met = not apart or pace.met(found.iteration)  # ranks that share each run are never apart
             if met:
                 pace.over = found.over if alone else not self.team.any(not found.over)
                 self._note(findings.meet(pace.over))
-                if self.team.share(bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete):
+                if self.team.share(
+                    bool(run_folder and run_folder.due(found.iteration, not found.rows)) and not self.complete
+                ):
                     self._save()
             if found.rows:
                 self._measured(found)
                 yield Update(found.iteration, self.study.longest, found.rows, found, findings.names)
             if met and self.team.any(bool(stop and stop())):
                 self.stopped = True
-                self.put_away()
+                self.save_checkpoint()
                 return
 
     def _planned(self, plan: Plan) -> None:
@@ -293,18 +295,18 @@ class Simulation:
         return (found.stopped or pace.met(found.iteration)) and self.team.any(found.stopped)
 
     def _note(self, rows: Sequence[MetricsRow]) -> None:
-        """Have the keeper write rows down, if there are any, and if there is one."""
-        keeper = self._keeper
-        if keeper is None or not rows:
+        """Have the run_folder write rows down, if there are any, and if there is one."""
+        run_folder = self._folder
+        if run_folder is None or not rows:
             return
         with self.writing():
             beside = {"interrupted_at": self._findings.iteration, **self._findings.effort, **self._times()}
-            if keeper.begun:
-                keeper.note(rows, **beside)
+            if run_folder.begun:
+                run_folder.note(rows, **beside)
             else:
                 config = self.config.model_dump(mode="json")
-                header = {"study": self._about(), "config": config, "options": keeper.options}
-                keeper.begin(self.result(models=False), header, rows, **beside)
+                header = {"study": self._about(), "config": config, "options": run_folder.options}
+                run_folder.begin(self.result(models=False), header, rows, **beside)
 
     def writing(self) -> AbstractContextManager[None]:
         """Count the time of a block as that of writing."""
@@ -314,12 +316,12 @@ class Simulation:
         seconds = self.timing.seconds
         return {"wall_seconds": sum(seconds.values()), "seconds": seconds}
 
-    def put_away(self) -> None:
-        """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do.
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint of where the study stands now, if there is a run_folder and anything left to do.
 
         All ranks call it, where they have met.
         """
-        if self.team.share(bool(self._keeper) and self.measured and not self.complete):
+        if self.team.share(bool(self._folder) and self.measured and not self.complete):
             self._save()
 
     def _save(self) -> None:
@@ -328,18 +330,18 @@ class Simulation:
             self._write(self.checkpoint())
 
     def _write(self, made: Checkpoint) -> None:
-        if self.team.ranks == 1 and self._keeper:
-            self._keeper.save(made)
+        if self.team.ranks == 1 and self._folder:
+            self._folder.save(made)
             return
-        folder = self.team.share(str(self._keeper.folder) if self._keeper else None)
-        (self._keeper or Keeper(Path(folder))).save(made, self.team)
+        folder = self.team.share(str(self._folder.folder) if self._folder else None)
+        (self._folder or RunFolder(Path(folder))).save(made, self.team)
 
     def checkpoint(self) -> Checkpoint:
         """Where the study stands; good until it goes on."""
         return self._findings.checkpoint(
             {
                 "config": self.config.model_dump(mode="json"),
-                "options": self._keeper.options if self._keeper else {},
+                "options": self._folder.options if self._folder else {},
                 "precision": self.precision,
                 "ranks": self.team.ranks,
                 **self._times(),
@@ -488,18 +490,18 @@ def run(
         return result
     folder = Path(resume or out or "")
     options = {"models": True, "record": record_events}
-    with show, Interrupt() as interrupt, Keeper(folder, options) as keeper:
+    with show, Interrupt() as interrupt, RunFolder(folder, options) as run_folder:
         before = None
         if resume is not None:
-            keeper.reopen()
+            run_folder.reopen()
             before = Unfinished.read(folder)
-            keeper.recover()
+            run_folder.recover()
             config = config or config_of(folder, schedules or ())
             options["record"] = record_events or bool(before.options.get("record"))
         else:
             claim_run(folder, options, overwrite=overwrite)
         simulation = Simulation(config, record_events=options["record"], **brought)
-        for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
+        for note in simulation.keep(run_folder, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
             warnings.warn(note, stacklevel=2)
         with interrupt.patiently():
             _drive(simulation, callbacks)
@@ -507,7 +509,7 @@ def run(
                 raise interrupt.heard
             result = simulation.result()
             with simulation.writing():
-                keeper.finish(result, models=True)
+                run_folder.finish(result, models=True)
         if interrupt.heard and not simulation.complete:
             raise interrupt.heard
         return result
@@ -518,7 +520,7 @@ def _drive(simulation: Simulation, callbacks: Sequence[Callback]) -> None:
     for update in simulation:
         answers = [callback(update) for callback in callbacks]
         if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
-            simulation.put_away()
+            simulation.save_checkpoint()
             break
 
 

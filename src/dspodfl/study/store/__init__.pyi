@@ -1,7 +1,7 @@
 from . import checkpoint as checkpoint
 from . import lock as lock
 from . import metrics_log as metrics_log
-from .checkpoint import Store as Store
+from .checkpoint import CheckpointStore as CheckpointStore
 from .files import entry_of as entry_of
 from .files import is_folder as is_folder
 from .files import is_temporary as is_temporary
@@ -27,7 +27,7 @@ from .resume import compare_complete as compare_complete
 from .resume import complete as complete
 from .rows import Rows as Rows
 from .run_folder import CONFIG as CONFIG
-from .run_folder import Keeper as Keeper
+from .run_folder import RunFolder as RunFolder
 from .run_folder import claim_run as claim_run
 from .schemas import check_outcome as check_outcome
 
@@ -40,14 +40,14 @@ __all__ = [
     "JOURNAL",
     "MANIFEST",
     "UNFINISHED",
+    "CheckpointStore",
     "DamagedError",
     "Folder",
     "ForeignFileError",
-    "Keeper",
     "Loose",
     "Manifest",
     "Rows",
-    "Store",
+    "RunFolder",
     "Unfinished",
     "abandoned",
     "begun",

@@ -80,7 +80,7 @@ class _Careful:
         return isinstance(error, OSError)
 
 
-class Store:
+class CheckpointStore:
     """The checkpoints in the folder of a run; the newest few are kept."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:

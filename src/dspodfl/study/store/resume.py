@@ -14,7 +14,7 @@ from dspodfl.config import FREE, Config
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import has_journal, read_summary
 from dspodfl.study.store import metrics_log as journal
-from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
+from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
 from dspodfl.study.store.files import ASIDE
 from dspodfl.study.store.folder import COMPLETE, INTERRUPTED, DamagedError, Folder, Manifest
 from dspodfl.study.store.metrics_log import JOURNAL
@@ -50,7 +50,7 @@ class Unfinished:
         manifest = Folder(folder).manifest()
         if manifest is not None and manifest.kind != "run":
             raise DataError(f"{folder}: not the folder of a run, but of kind {manifest.kind!r}")
-        start, notes = Store(folder).newest()
+        start, notes = CheckpointStore(folder).newest()
         if start is not None:
             where = f"resuming from the one of iteration {start.iteration:,} instead"
             notes = [f"{line}; {where}" for line in notes]
@@ -188,7 +188,7 @@ def complete(folder: Path) -> bool:
             return False
         return bool(read_summary(files)["study"]["complete"])
     except (OSError, DamagedError) as error:
-        if Store(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
+        if CheckpointStore(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
             return False
         raise DataError(f"{folder}: {str(error).removeprefix(f'{folder}: ')}: the run is left as it is") from None
 

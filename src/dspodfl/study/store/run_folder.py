@@ -1,4 +1,4 @@
-"""The keeper of a run's folder: takes it for one run alone, notes what is measured, and writes checkpoints when due."""
+"""The run_folder of a run's folder: takes it for one run alone, notes what is measured, and writes checkpoints when due."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet
 from dspodfl.study.store import lock
 from dspodfl.study.store import metrics_log as journal
-from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
+from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
 from dspodfl.study.store.files import entry_of, sync, write
 from dspodfl.study.store.folder import (
     CLAIMED,
@@ -31,7 +31,7 @@ from dspodfl.study.store.folder import (
     claim,
     looks_ours,
 )
-from dspodfl.study.store.metrics_log import JOURNAL, Found, Journal
+from dspodfl.study.store.metrics_log import JOURNAL, Found, MetricsLog
 from dspodfl.study.store.rows import Rows
 
 CONFIG = "config.toml"
@@ -41,7 +41,7 @@ _NEW = ".dspodfl-new-"
 """Folders that are about to get their name begin with this."""
 
 
-class Keeper:
+class RunFolder:
     """Keeps a folder for a run, from the first evaluation to the result.
 
     ``options`` is what the process that resumes the run should know of how it was started.
@@ -50,12 +50,12 @@ class Keeper:
     def __init__(
         self, folder: Path, options: Mapping[str, Any] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.folder, self.store, self.options = folder, Store(folder), options or {}
+        self.folder, self.store, self.options = folder, CheckpointStore(folder), options or {}
         self._every_iterations, self._every_minutes, self._clock = 0, 0.0, clock
         self._files = Folder(folder)
         self._id = secrets.token_hex(8)
         self._config = ""
-        self._journal = Journal(folder / JOURNAL, columns=METRICS)
+        self._journal = MetricsLog(folder / JOURNAL, columns=METRICS)
         self._made: list[Path] = []
         self._claimed = self._begun = self._reopened = False
         self._saved, self._since, self._stride = clock(), clock(), 1
@@ -65,7 +65,7 @@ class Keeper:
         """When a checkpoint is due (0: never for that reason), and how many are kept."""
         self._every_iterations, self._every_minutes, self.store.keep = every_iterations, every_minutes, keep
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -269,7 +269,7 @@ class Keeper:
     def save(self, made: Checkpoint, team: Team | None = None) -> None:
         """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the run ends.
 
-        Of several ranks each writes its own shards: all call this at once, and rank 0's keeper decides.
+        Of several ranks each writes its own shards: all call this at once, and rank 0's run_folder decides.
         """
         place = len(made.plan.done), made.iteration, made.about.get("behind")
         if (team or Alone()).share(place == self._place):

@@ -17,7 +17,7 @@ from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import theory as theory_commands
 from dspodfl.ui.cli.grids import register
 from dspodfl.ui.cli.options import HELP_NAMES, in_full, whole
-from dspodfl.ui.cli.run import Asked, carry_out, importable, on_ranks
+from dspodfl.ui.cli.run import RunOptions, importable, on_ranks, run_command
 from dspodfl.ui.console.results import ERR, OUT
 
 app = typer.Typer(
@@ -91,12 +91,12 @@ def run(
     resumes a run that was interrupted or died.
     """
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    asked = Asked(
+    asked = RunOptions(
         config, changes or [], names, seeds, device, out, overwrite, save_models, record_events, resume, as_json, quiet
     )
     if ranks is not None or max_restarts:
         raise typer.Exit(on_ranks(asked, ranks, max_restarts))
-    carry_out(asked)
+    run_command(asked)
 
 
 @app.command()
@@ -184,11 +184,13 @@ def check(
     importable(file)
     with for_command(quiet=False) as progress:
         own = Own(code=not no_code)
-        settled, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
-    graph, left_out = settings[0].rates.graph, user_names(settled) if no_code else []
-    parameters = "" if no_code and user_names(settled, algorithms=False) else f"{study.model.parameters:,} parameters, "
+        resolved, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
+    graph, left_out = settings[0].rates.graph, user_names(resolved) if no_code else []
+    parameters = (
+        "" if no_code and user_names(resolved, algorithms=False) else f"{study.model.parameters:,} parameters, "
+    )
     say(
-        f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "
+        f"{file}: valid. {len(study.runs)} runs ({len(resolved.algorithms)} algorithms × {resolved.seeds} seeds) of "
         f"{graph.n} clients, {parameters}about {study.longest:,} iterations at most"
     )
     for field, name in left_out:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from dspodfl.engine import Team
     from dspodfl.errors import Interrupt
     from dspodfl.study import Result, Simulation
-    from dspodfl.study.store import Keeper, Unfinished
+    from dspodfl.study.store import RunFolder, Unfinished
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What the command line asks for."""
 
     config: Path | None
@@ -62,7 +62,7 @@ class Asked:
         return words + [f"--{name}" for name, wanted in flags.items() if wanted]
 
 
-def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
+def on_ranks(asked: RunOptions, ranks: int | None, max_restarts: int) -> int:
     """Launch the same command on several processes of this machine, once it is known that it can be run."""
     from dspodfl.config import load
     from dspodfl.engine.transport import torch_distributed as distributed
@@ -93,13 +93,13 @@ class _Session:
 
     team: Team
     simulation: Simulation
-    keeper: Keeper | None
+    run_folder: RunFolder | None
     progress: Progress
     folder: Path
     models: bool
 
 
-def carry_out(asked: Asked) -> None:
+def run_command(asked: RunOptions) -> None:
     """Run a study, or resume it; rank 0 of several shows and writes."""
     from dspodfl.errors import Interrupt, Interrupted
 
@@ -135,7 +135,9 @@ def carry_out(asked: Asked) -> None:
         )
 
 
-def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress) -> _Session | None:
+def _set_up(
+    asked: RunOptions, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress
+) -> _Session | None:
     """Everything before the first iteration; None where nothing is left to do."""
     from dspodfl.engine.transport import torch_distributed as distributed
     from dspodfl.study import Simulation, agreed
@@ -150,24 +152,24 @@ def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, pr
         return None
     options = {"models": asked.models, "record": asked.record, "beside": ""}
     if asked.resume is None:
-        settled, keeper, before = agreed(team, lambda: _new(asked, options, ends, first))
+        resolved, run_folder, before = agreed(team, lambda: _new(asked, options, ends, first))
     else:  # the first rank finishes what a killed process had begun there; then all read it
         opened = agreed(team, lambda: _opened(asked, options, ends) if first else (None, None))
-        settled, keeper, before = agreed(team, lambda: _unfinished(asked, options, *opened))
-    team.patience(settled.scale.timeout)
+        resolved, run_folder, before = agreed(team, lambda: _unfinished(asked, options, *opened))
+    team.patience(resolved.scale.timeout)
     simulation = Simulation(
-        settled,
+        resolved,
         device=device,
         record_events=bool(options["record"]) and first,
         team=team,
         progress=progress,
     )
     stop = lambda: bool(interrupt.heard)  # noqa: E731
-    for note in simulation.keep(keeper, stop, overwrite=asked.overwrite, before=before):
+    for note in simulation.keep(run_folder, stop, overwrite=asked.overwrite, before=before):
         if first:
             ERR.print(Text(note), soft_wrap=True)
-    folder = team.share(keeper and keeper.folder)
-    return _Session(team, simulation, keeper, progress, folder, bool(options["models"]))
+    folder = team.share(run_folder and run_folder.folder)
+    return _Session(team, simulation, run_folder, progress, folder, bool(options["models"]))
 
 
 def _left_there(folder: Path, launch: str) -> str:
@@ -183,7 +185,7 @@ def _left_there(folder: Path, launch: str) -> str:
     return "else"
 
 
-def _again(asked: Asked, folder: Path, left: str) -> Asked:
+def _again(asked: RunOptions, folder: Path, left: str) -> RunOptions:
     """What is asked of ranks that were started again: to go on with what they had begun, or to begin.
 
     A run that was there before is overwritten only where that was asked for.
@@ -193,7 +195,7 @@ def _again(asked: Asked, folder: Path, left: str) -> Asked:
     return replace(asked, overwrite=True) if left == "nothing" else asked
 
 
-def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
+def _show_complete(asked: RunOptions, folder: Path, show: bool) -> None:
     """Nothing is left to do: say so, once it is known that this is the run which is asked for, and whole."""
     from dspodfl.config import load
     from dspodfl.study import Result
@@ -211,7 +213,7 @@ def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
     print_complete(result, folder, show, asked.json)
 
 
-def _as_it_was(asked: Asked) -> str:
+def _as_it_was(asked: RunOptions) -> str:
     """What a run that was interrupted before anything was measured has left."""
     from dspodfl.study.store import CLAIMED, Folder, begun, recognised_manifest
 
@@ -225,7 +227,7 @@ def _as_it_was(asked: Asked) -> str:
     return f"; {where} is as it was{f'; {how}' if how else ''}"
 
 
-def _without_out(asked: Asked, folder: Path) -> None:
+def _without_out(asked: RunOptions, folder: Path) -> None:
     if asked.out is not None or asked.overwrite:
         allowed = "given without --out and --overwrite: a run that is resumed stays in its folder"
         raise InputError("--resume", str(folder), allowed)
@@ -251,12 +253,12 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
                 raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
             doing = f"while writing {folder}; {how_to_resume(folder)}"
             result = simulation.result(models=session.models)
-            if session.keeper:
+            if session.run_folder:
                 with simulation.writing():
-                    session.keeper.finish(result, models=session.models)
+                    session.run_folder.finish(result, models=session.models)
             session.team.leave()
     except Interrupted as error:
-        if session.keeper and not session.keeper.begun:
+        if session.run_folder and not session.run_folder.begun:
             doing = "before anything was measured; nothing was written"
         raise _interrupted(error, doing) from None
     except LostRankError as error:
@@ -264,43 +266,43 @@ def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryErr
     return result, too_large
 
 
-Settled = tuple["Config", "Keeper | None", "Unfinished | None"]
+Settled = tuple["Config", "RunFolder | None", "Unfinished | None"]
 
 
-def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
-    """The configuration and, on the first rank, the keeper of a new run."""
+def _new(asked: RunOptions, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
+    """The configuration and, on the first rank, the run_folder of a new run."""
     from dspodfl.config import load
     from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study.store import Keeper, claim_run
+    from dspodfl.study.store import RunFolder, claim_run
 
     importable(asked.config)
-    settled = load(asked.config, **asked.how)
+    resolved = load(asked.config, **asked.how)
     if not first:
-        return settled, None, None
-    folder = asked.out or default_folder(asked.config, settled)
+        return resolved, None, None
+    folder = asked.out or default_folder(asked.config, resolved)
     claim_run(folder, options, overwrite=asked.overwrite)
     options["beside"] = str(user_code.folder_of(asked.config))
     if distributed.launched():
         options["launch"] = distributed.launch_id()
-    return settled, ends.enter_context(Keeper(folder, options)), None
+    return resolved, ends.enter_context(RunFolder(folder, options)), None
 
 
-def _opened(asked: Asked, options: dict[str, Any], ends: ExitStack) -> tuple[Keeper, Unfinished]:
-    """The keeper of a run that is resumed, and what its folder holds."""
-    from dspodfl.study.store import Keeper, Unfinished
+def _opened(asked: RunOptions, options: dict[str, Any], ends: ExitStack) -> tuple[RunFolder, Unfinished]:
+    """The run_folder of a run that is resumed, and what its folder holds."""
+    from dspodfl.study.store import RunFolder, Unfinished
 
     folder = asked.resume or Path()
     _without_out(asked, folder)
-    keeper = ends.enter_context(Keeper(folder, options))
-    keeper.reopen()
+    run_folder = ends.enter_context(RunFolder(folder, options))
+    run_folder.reopen()
     before = Unfinished.read(folder)
-    keeper.recover()
-    return keeper, before
+    run_folder.recover()
+    return run_folder, before
 
 
 def _unfinished(
-    asked: Asked, options: dict[str, Any], keeper: Keeper | None, before: Unfinished | None
-) -> tuple[Config, Keeper | None, Unfinished]:
+    asked: RunOptions, options: dict[str, Any], run_folder: RunFolder | None, before: Unfinished | None
+) -> tuple[Config, RunFolder | None, Unfinished]:
     """The configuration of a run that is resumed, as it was started."""
     from dspodfl.config import load
     from dspodfl.study.store import CONFIG, Unfinished
@@ -313,7 +315,7 @@ def _unfinished(
     if asked.config is None and not (folder / CONFIG).is_file():
         given = f"dspodfl run {CONFIG} --resume {folder}"
         raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
-    return load(asked.config or folder / CONFIG, **asked.how), keeper, before
+    return load(asked.config or folder / CONFIG, **asked.how), run_folder, before
 
 
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
@@ -327,8 +329,8 @@ def importable(config: Path | None) -> None:
     user_code.search(user_code.folder_of(config), Path.cwd())
 
 
-def default_folder(config: Path | None, settled: Any) -> Path:
+def default_folder(config: Path | None, resolved: Any) -> Path:
     """Where a run is written that was not told where."""
     name = config.stem if config else "default"
-    digest = hashlib.sha256(settled.model_dump_json().encode()).hexdigest()[:7]
+    digest = hashlib.sha256(resolved.model_dump_json().encode()).hexdigest()[:7]
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{digest}"
