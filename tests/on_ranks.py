@@ -12,7 +12,7 @@ import torch
 
 from dspodfl import Config
 from dspodfl.engine.transport.torch_distributed import Group
-from dspodfl.study.session import Simulation
+from dspodfl.study.simulation import Simulation
 from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.run_folder import RunFolder
@@ -44,7 +44,7 @@ def kept(team, folder, changes, before=None):
     if run_folder and before:
         run_folder.reopen()
     simulation = Simulation(Config(**changes), device="cpu", team=team)
-    simulation.keep(run_folder, lambda: False, before=before)
+    simulation.open(run_folder, lambda: False, before=before)
     for _ in simulation:
         pass
     result = simulation.result()

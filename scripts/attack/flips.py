@@ -60,7 +60,7 @@ def _died(folder: Path) -> None:
 
     with RunFolder(folder, {"models": True}) as run_folder:
         simulation = Simulation(_config())
-        simulation.keep(run_folder, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for update in simulation:
             if update.iteration == 6:
                 break

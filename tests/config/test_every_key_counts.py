@@ -723,7 +723,7 @@ def kept(folder, seconds=0.0, **table):
     clock = itertools.count(0.0, seconds)
     with RunFolder(folder, {}, lambda: next(clock)) as run_folder:
         simulation = Simulation(tiny(train={"iterations": 8}, checkpoint=table), device="cpu")
-        simulation.keep(run_folder, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
     return [load(path).iteration for path in CheckpointStore(folder).sealed()][::-1]

@@ -336,12 +336,12 @@ def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_pat
         asked = count()
 
         def stop():
-            inside = simulation._findings.iteration == 2 and simulation.timing._stages[-1:] == ["evaluation"]
+            inside = simulation.progress.iteration == 2 and simulation.timing._stages[-1:] == ["evaluation"]
             if team.rank == 1 and inside and next(asked) == 1:
                 heard.append(True)
             return team.rank == 1 and bool(heard)
 
-        simulation.keep(run_folder, stop)
+        simulation.open(run_folder, stop)
         rows = [update.iteration for update in simulation]
         simulation.result()
         if run_folder:
@@ -357,7 +357,7 @@ def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_pat
         if run_folder:
             run_folder.reopen()
         simulation = Simulation(config, device="cpu", team=team)
-        simulation.keep(run_folder, lambda: False, before=Unfinished.read(tmp_path / split))
+        simulation.open(run_folder, lambda: False, before=Unfinished.read(tmp_path / split))
         for _ in simulation:
             pass
         result = simulation.result()
@@ -389,11 +389,11 @@ def kept_apart(team, folder, stops=lambda iteration: False, before=None):
     heard = []
 
     def stop():
-        if simulation.timing._stages[-1:] == ["evaluation"] and stops(simulation._findings.iteration):
+        if simulation.timing._stages[-1:] == ["evaluation"] and stops(simulation.progress.iteration):
             heard.append(True)
         return bool(heard)
 
-    simulation.keep(run_folder, stop, before=before)
+    simulation.open(run_folder, stop, before=before)
     rows = [row["iteration"] for update in simulation for row in update.rows]
     result = simulation.result()
     if run_folder:

@@ -60,8 +60,8 @@ def test_what_ranks_measure_is_known_to_the_first_of_them_once_they_have_met():
         for k in (2, LAST):
             findings.advance(k, len(mine), seconds=k)
             findings.add(looked_at(k, mine, planned([0, 1, 2, 3])), seconds=k)
-        before, fresh = len(findings.known.rows), len(findings.meet(over=True))
-        assert findings.meet(over=True) == []  # there is nothing new
+        before, fresh = len(findings.known.rows), len(findings.meet(over=True).rows)
+        assert findings.meet(over=True).rows == []  # there is nothing new
         return before, fresh, findings, findings.models()
 
     (before, fresh, first, models), (_, elsewhere, other, _) = together(2, work)

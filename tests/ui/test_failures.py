@@ -66,7 +66,7 @@ def test_every_failure_is_a_line_and_an_exit_code(error, says, code, capsys):
     def command():
         raise error
 
-    assert failures.carry_out(command) == code
+    assert failures.guarded(command) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"error: {says}" if says and code < 3 else "")
@@ -77,7 +77,7 @@ def test_every_failure_is_a_line_and_an_exit_code(error, says, code, capsys):
 
 def test_the_traceback_is_there_for_who_asks(capsys, monkeypatch):
     monkeypatch.setenv("DSPODFL_TRACEBACK", "1")
-    assert failures.carry_out(lambda: 1 // 0) == 1
+    assert failures.guarded(lambda: 1 // 0) == 1
     said = capsys.readouterr().err
     assert said.startswith("Traceback") and "error: internal error: ZeroDivisionError" in said
 
@@ -92,7 +92,7 @@ def test_a_warning_is_a_line(capsys, monkeypatch):
             warnings.warn("ca\x1b[2Jreful", stacklevel=1)
         return 0
 
-    assert failures.carry_out(command) == 0
+    assert failures.guarded(command) == 0
     assert capsys.readouterr().err == "warning: ca\\u001b[2Jreful\n"
 
 

@@ -1,4 +1,5 @@
 from . import terminal as terminal
+from .api import run as run
 from .builder import Own as Own
 from .builder import Setting as Setting
 from .builder import build as build
@@ -17,9 +18,11 @@ from .result import read_config as read_config
 from .result import read_parquet as read_parquet
 from .result import read_summary as read_summary
 from .result import replay as replay
-from .session import Simulation as Simulation
+from .session import Session as Session
+from .session import SessionHooks as SessionHooks
 from .session import Update as Update
-from .session import run as run
+from .session import open_folder as open_folder
+from .simulation import Simulation as Simulation
 from .study import Hooks as Hooks
 from .study import Study as Study
 from .study import measure as measure
@@ -35,6 +38,8 @@ __all__ = [
     "Plan",
     "Progress",
     "Result",
+    "Session",
+    "SessionHooks",
     "Setting",
     "Simulation",
     "Stopwatch",
@@ -46,6 +51,7 @@ __all__ = [
     "for_command",
     "has_journal",
     "measure",
+    "open_folder",
     "ordered",
     "parquet",
     "provenance",

@@ -42,7 +42,7 @@ def save_checkpoint(folder, changes, **more):
     """Run a study, putting away where it stands after each iteration; gives the checkpoints, the oldest first."""
     with RunFolder(folder, {}) as run_folder:
         simulation = Simulation(tiny(**merged(changes, EACH)), **more)
-        simulation.keep(run_folder, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
     return CheckpointStore(folder).sealed()[::-1]
@@ -54,7 +54,7 @@ def gone_on(folder, path, changes, **more):
     with RunFolder(folder, {}) as run_folder:
         run_folder.reopen()
         simulation = Simulation(tiny(**changes), **more)
-        simulation.keep(run_folder, lambda: False, before=Unfinished(folder, found, found.about["config"], {}))
+        simulation.open(run_folder, lambda: False, before=Unfinished(folder, found, found.about["config"], {}))
         for _ in simulation:
             pass
     return simulation.result()
@@ -180,7 +180,7 @@ def test_the_newest_are_kept_and_nothing_else(keep, tmp_path):
     changes = merged(EVERYTHING, {"checkpoint": {"every_iterations": 2, "keep": keep}})
     with RunFolder(tmp_path / "out", {}) as run_folder:
         simulation = Simulation(tiny(**changes))
-        simulation.keep(run_folder, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
     found = [load(path).iteration for path in CheckpointStore(tmp_path / "out").sealed()]
@@ -228,7 +228,7 @@ def stopped(tmp_path_factory):
         changes = merged(EVERYTHING, {"checkpoint": {"every_iterations": 2, "every_minutes": 0.0}})
         with RunFolder(folder, {}) as run_folder:
             simulation = Simulation(tiny(**changes))
-            simulation.keep(run_folder, lambda: simulation._findings.iteration == 8)
+            simulation.open(run_folder, lambda: simulation.progress.iteration == 8)
             for _ in simulation:
                 pass
     return folder

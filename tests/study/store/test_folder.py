@@ -53,7 +53,7 @@ def died(folder, **changes):
     with RunFolder(folder, {"models": True, "record": True, "beside": ""}) as run_folder:
         config = tiny(train={"iterations": 8}, checkpoint={"every_iterations": 4}, **changes)
         simulation = Simulation(config, record_events=True)
-        simulation.keep(run_folder, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for update in simulation:
             if update.iteration == 6:
                 break
@@ -327,7 +327,7 @@ def test_a_new_folder_has_its_configuration_from_the_start(dspodfl):
     from dspodfl.study.store.run_folder import RunFolder
 
     run_folder = RunFolder(dspodfl.folder / "out", {"models": True, "record": False, "beside": ""})
-    Simulation(tiny()).keep(run_folder, lambda: False)
+    Simulation(tiny()).open(run_folder, lambda: False)
     assert set(listing(dspodfl.folder / "out")) == {"config.toml", MANIFEST, LOCK}
     run_folder._files._lock._handle, handle = None, run_folder._files._lock._handle  # it dies
     os.close(handle)

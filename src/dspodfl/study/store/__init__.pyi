@@ -2,6 +2,7 @@ from . import checkpoint as checkpoint
 from . import lock as lock
 from . import metrics_log as metrics_log
 from .checkpoint import CheckpointStore as CheckpointStore
+from .checkpoint_writer import CheckpointWriter as CheckpointWriter
 from .files import entry_of as entry_of
 from .files import is_folder as is_folder
 from .files import is_temporary as is_temporary
@@ -28,7 +29,6 @@ from .resume import complete as complete
 from .rows import Rows as Rows
 from .run_folder import CONFIG as CONFIG
 from .run_folder import RunFolder as RunFolder
-from .run_folder import claim_run as claim_run
 from .schemas import check_outcome as check_outcome
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "MANIFEST",
     "UNFINISHED",
     "CheckpointStore",
+    "CheckpointWriter",
     "DamagedError",
     "Folder",
     "ForeignFileError",
@@ -54,7 +55,6 @@ __all__ = [
     "check_outcome",
     "checkpoint",
     "claim",
-    "claim_run",
     "compare_complete",
     "complete",
     "entry_of",

@@ -16,8 +16,20 @@ from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import theory as theory_commands
 from dspodfl.ui.cli.grids import register
-from dspodfl.ui.cli.options import HELP_NAMES, in_full, whole
-from dspodfl.ui.cli.run import RunOptions, importable, on_ranks, run_command
+from dspodfl.ui.cli.options import (
+    HELP_NAMES,
+    Algorithms,
+    Device,
+    MaxRestarts,
+    Output,
+    Quiet,
+    Ranks,
+    Seeds,
+    Set,
+    in_full,
+    names_in,
+)
+from dspodfl.ui.cli.run import RunOptions, importable, launch_run, run_command
 from dspodfl.ui.console.results import ERR, OUT
 
 app = typer.Typer(
@@ -28,11 +40,6 @@ app = typer.Typer(
     context_settings=HELP_NAMES,
     help="Decentralized federated learning on uneven, unreliable devices: simulate and compare.",
 )
-
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key: table.key=value, a TOML value. Repeatable."),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -50,11 +57,9 @@ def run(
         Path | None, typer.Argument(metavar="CONFIG.toml", help="A study; without one, the paper's default setting.")
     ] = None,
     changes: Set = None,
-    algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
+    device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Where to write; default runs/<name>-<date>-<hash>."),
@@ -72,31 +77,23 @@ def run(
             metavar="DIR", help="Go on with the run in DIR, which was interrupted or died, as it was asked for."
         ),
     ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=whole),
-    ] = None,
-    max_restarts: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=whole
-        ),
-    ] = 0,
+    ranks: Ranks = None,
+    max_restarts: MaxRestarts = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a study: print the comparison, write tables and pictures.
 
     Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write what was measured (exit codes 130, 143 and 129); --resume
     resumes a run that was interrupted or died.
     """
-    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    asked = RunOptions(
-        config, changes or [], names, seeds, device, out, overwrite, save_models, record_events, resume, as_json, quiet
+    output = Output(device, out, overwrite, quiet)
+    options = RunOptions(
+        config, changes or [], names_in(algorithms), seeds, output, save_models, record_events, resume, as_json
     )
     if ranks is not None or max_restarts:
-        raise typer.Exit(on_ranks(asked, ranks, max_restarts))
-    run_command(asked)
+        raise typer.Exit(launch_run(options, ranks, max_restarts))
+    run_command(options)
 
 
 @app.command()
@@ -267,7 +264,7 @@ in_full(app)
 
 def main() -> None:
     """Run the command line; `dspodfl.ui.cli.failures` has the exit codes."""
-    failures.leave(failures.carry_out(_command))
+    failures.leave(failures.guarded(_command))
 
 
 def _command() -> int:

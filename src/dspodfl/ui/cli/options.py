@@ -1,8 +1,10 @@
-"""What is typed behind a command: numbers, and in one line what is wrong with it."""
+"""What is typed behind a command: the options that commands share, and in one line what is wrong with a value."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +36,45 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise _NotSo(text, "a number") from None
+
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key: table.key=value, a TOML value. Repeatable."),
+]
+Algorithms = Annotated[str | None, typer.Option(metavar="A,B", help="Which algorithms, separated by commas.")]
+Seeds = Annotated[int | None, typer.Option(metavar="N", help="How many seeds.", parser=whole)]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no table; errors only.")]
+Ranks = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Run on N processes of this machine; torchrun does it on many.", parser=whole),
+]
+MaxRestarts = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="With --ranks: start anew so often, from the last checkpoint, if one dies.", parser=whole
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What commands that run studies have in common; made by the command line and handed on whole."""
+
+    device: str = "auto"
+    out: Path | None = None
+    overwrite: bool = False
+    quiet: bool = False
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """The names in a text that are separated by commas; None where nothing was given.
+
+    >>> names_in("dgd, rg")
+    ['dgd', 'rg']
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def plainly(error: Any) -> str:
