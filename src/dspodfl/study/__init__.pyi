@@ -4,7 +4,10 @@ from .builder import Own as Own
 from .builder import Setting as Setting
 from .builder import build as build
 from .builder import user_names as user_names
+from .division import Division as Division
 from .division import agreed as agreed
+from .division import choose_split as choose_split
+from .division import divide as divide
 from .forecast import ADVICE as ADVICE
 from .forecast import expected_seconds as expected_seconds
 from .progress import Progress as Progress
@@ -22,6 +25,7 @@ from .session import Session as Session
 from .session import SessionHooks as SessionHooks
 from .session import Update as Update
 from .session import open_folder as open_folder
+from .session import release_data as release_data
 from .simulation import Simulation as Simulation
 from .study import Hooks as Hooks
 from .study import Study as Study
@@ -30,9 +34,11 @@ from .terminal import say as say
 from .timing import Stopwatch as Stopwatch
 from .timing import spent as spent
 from .waves import Plan as Plan
+from .waves import free_memory as free_memory
 
 __all__ = [
     "ADVICE",
+    "Division",
     "Hooks",
     "Own",
     "Plan",
@@ -47,8 +53,11 @@ __all__ = [
     "Update",
     "agreed",
     "build",
+    "choose_split",
+    "divide",
     "expected_seconds",
     "for_command",
+    "free_memory",
     "has_journal",
     "measure",
     "open_folder",
@@ -58,6 +67,7 @@ __all__ = [
     "read_config",
     "read_parquet",
     "read_summary",
+    "release_data",
     "replay",
     "run",
     "say",

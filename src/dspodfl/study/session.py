@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Team, choose_precision
+from dspodfl.problem.data import Federation, parts
 from dspodfl.study.division import Division, Pace, agreed
 from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
@@ -290,6 +291,22 @@ class Session:
     def measured(self) -> bool:
         """Whether there is anything to make a result of."""
         return bool(self.progress.known.rows)
+
+
+def release_data(study: Study, division: Division) -> tuple[Study, dict[tuple[int, int], Federation]]:
+    """Keep the samples of the clients that this rank holds, where clients are split; release all others.
+
+    Returns:
+        The study with what is left of its data, and that by the ids of the data and rates that it had.
+    """
+    if division.kind != "clients":
+        return study, {}
+    first = {(id(run.data), id(run.rates)): r for r, run in reversed(list(enumerate(study.runs)))}
+    places = list(first.values())
+    held = parts([study.runs[r].data for r in places], [division.owned(r) for r in places])
+    kept = dict(zip(first, held, strict=True))
+    runs = [replace(run, data=kept[id(run.data), id(run.rates)]) for run in study.runs]
+    return replace(study, runs=runs), kept
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,19 +14,19 @@ from dspodfl.config import Config, algorithm, as_config, dumps
 from dspodfl.engine import Alone, Team, choose_device, choose_precision
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, as_graph
-from dspodfl.problem.data import Dataset, Federation, as_data, parts
+from dspodfl.problem.data import Dataset, Federation, as_data
 from dspodfl.study import client_tables
 from dspodfl.study.arguments import check_inputs
 from dspodfl.study.builder import Own, build
-from dspodfl.study.division import Division, agreed, divide, expected_rows
+from dspodfl.study.division import agreed, divide, expected_rows
 from dspodfl.study.forecast import ADVICE, Work, expected_seconds
 from dspodfl.study.progress import Progress
 from dspodfl.study.result import Result, ordered
-from dspodfl.study.session import Session, SessionHooks
+from dspodfl.study.session import Session, SessionHooks, release_data
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.rows import warning
 from dspodfl.study.store.run_folder import RunFolder
-from dspodfl.study.study import Measurement, Study
+from dspodfl.study.study import Measurement
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.waves import Plan, free_memory
 
@@ -82,8 +82,10 @@ class Simulation(Session):
         free = free_memory(where) // (team.near if where.type == "cpu" else 1)
         division = divide(self.config.scale.split, study.runs, team, free)
         self._members = client_tables.members(self.settings) if team.rank == 0 else {}
-        if division.kind == "clients":
-            study = self._released(study, division)
+        study, held = release_data(study, division)
+        if held:
+            kept = [held[id(setting.data), id(setting.rates)] for setting in self.settings]
+            self.settings = [replace(setting, data=data) for setting, data in zip(self.settings, kept, strict=True)]
         self._tick, self._on_plan = tick, on_plan
         self._display = None if progress is None or progress.mode == "off" else progress
         self._models_evaluated, self._evaluated_before = 0, 0.0
@@ -97,15 +99,6 @@ class Simulation(Session):
             display = self._display
             hooks.on_batch = lambda share: display.stage("evaluating", share)
         return hooks
-
-    def _released(self, study: Study, division: Division) -> Study:
-        """Keep the samples of the clients that are held here, and release all others."""
-        first = {run.seed: r for r, run in reversed(list(enumerate(study.runs)))}
-        owned = [division.owned(first[setting.seed]) for setting in self.settings]
-        held = parts([setting.data for setting in self.settings], owned)
-        self.settings = [replace(setting, data=data) for setting, data in zip(self.settings, held, strict=True)]
-        mine = {setting.seed: setting.data for setting in self.settings}
-        return replace(study, runs=[replace(run, data=mine[run.seed]) for run in study.runs])
 
     # --- the folder -------------------------------------------------------------------------------------------
 

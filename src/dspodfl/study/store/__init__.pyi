@@ -26,6 +26,7 @@ from .resume import Unfinished as Unfinished
 from .resume import begun as begun
 from .resume import compare_complete as compare_complete
 from .resume import complete as complete
+from .resume import other_place as other_place
 from .rows import Rows as Rows
 from .run_folder import CONFIG as CONFIG
 from .run_folder import RunFolder as RunFolder
@@ -62,6 +63,7 @@ __all__ = [
     "is_temporary",
     "lock",
     "metrics_log",
+    "other_place",
     "recognised_manifest",
     "write",
 ]

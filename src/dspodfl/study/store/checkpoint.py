@@ -200,6 +200,10 @@ class CheckpointStore:
         old = self.sealed()[self.keep if keep is None else keep :]
         self.files.remove_checkpoints([path.name for path in old])
 
+    def read_manifest(self, path: Path) -> dict[str, Any]:
+        """Read what the manifest of a checkpoint says; its other files are not read."""
+        return manifest(path)
+
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint, and a line for each newer one that is damaged; none where there is none.
 

@@ -59,7 +59,7 @@ class CheckpointWriter:
 
         Of several ranks each writes its own shards: all call this together, and that of rank 0 decides.
         """
-        place = len(made.plan.done), made.iteration, made.about.get("behind"), made.about.get("cells")
+        place = len(made.plan.done), made.iteration, made.about.get("behind")
         if (team or Alone()).share(place == self._place):
             return
         self.store.files = self._files

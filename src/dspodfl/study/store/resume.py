@@ -69,16 +69,19 @@ class Unfinished:
 
     def elsewhere(self, about: Mapping[str, Any]) -> list[str]:
         """A line where device, precision or versions are others than those of the checkpoint."""
-        if self.start is None:
-            return []
-        was, is_ = (
-            {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
-            | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
-            for a in (self.start.about, about)
-        )
-        other = [f"{key} {was[key]}, here {is_[key]}" for key in was if was[key] != is_[key]]
-        line = "the checkpoint is of another place ({}): events are the same, models to rounding"
-        return [line.format("; ".join(other))] if other else []
+        return [] if self.start is None else other_place(self.start.about, about)
+
+
+def other_place(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line where device, precision, ranks or versions are others than those of a checkpoint."""
+    was, is_ = (
+        {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
+        | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
+        for a in (before, now)
+    )
+    other = [f"{key} {was[key]}, here {is_[key]}" for key in was if was[key] != is_[key]]
+    line = "the checkpoint is of another place ({}): events are the same, models to rounding"
+    return [line.format("; ".join(other))] if other else []
 
 
 def _check_none_is_lost(folder: Path, manifest: Manifest) -> None:
