@@ -370,7 +370,7 @@ def test_a_model_may_be_a_callable_or_a_path_to_it(tmp_path, monkeypatch):
 def test_a_model_may_be_a_class():
     result = run(tiny(), model=Network)
     assert set(result.models("dgd")[0]) == {"inner.weight", "inner.bias", "outer.weight", "outer.bias"}
-    assert result.config["model"]["factory"].endswith("test_simulation:Network")
+    assert result.config["model"]["factory"].endswith("test_session:Network")
 
 
 def test_a_module_is_copied_and_is_the_initial_model_of_every_seed():

@@ -767,7 +767,7 @@ def test_a_run_of_very_many_rows_is_warned_of(dspodfl, monkeypatch):
 
 def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, monkeypatch):
     from dspodfl.errors.signals import Interrupted
-    from dspodfl.study import session as simulation
+    from dspodfl.study import simulation
 
     def stop(*_, **__):
         raise Interrupted(15)

@@ -429,7 +429,7 @@ def test_what_was_brought_in_python_is_brought_again(plainly, tmp_path):
 def test_a_checkpoint_of_another_place_is_gone_on_with_and_said(plainly, tmp_path, monkeypatch):
     folder = tmp_path / "out"
     run(tiny(**LONGER), out=folder, callbacks=[lambda update: update.iteration == 15])
-    monkeypatch.setattr("dspodfl.study.provenance.__version__", "9.9")
+    monkeypatch.setattr(sys.modules["dspodfl.study.provenance"], "__version__", "9.9")
     said = r"of another place \(dspodfl \S+, here 9.9\): events are the same, models to rounding"
     with pytest.warns(UserWarning, match=said):
         assert run(resume=folder).metrics.equals(run(tiny(**LONGER)).metrics)
