@@ -12,10 +12,10 @@ import torch
 
 from dspodfl import Config
 from dspodfl.engine.transport.torch_distributed import Group
-from dspodfl.study.session import Simulation
-from dspodfl.study.store.checkpoint import Store, load
+from dspodfl.study.simulation import Simulation
+from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.resume import Unfinished
-from dspodfl.study.store.run_folder import Keeper
+from dspodfl.study.store.run_folder import RunFolder
 
 
 def plain(result):
@@ -40,16 +40,16 @@ def run(team, changes, **more):
 
 def kept(team, folder, changes, before=None):
     """A study that puts away where it stands, or goes on from there."""
-    keeper = Keeper(folder, {}) if team.rank == 0 else None
-    if keeper and before:
-        keeper.reopen()
+    run_folder = RunFolder(folder, {}) if team.rank == 0 else None
+    if run_folder and before:
+        run_folder.reopen()
     simulation = Simulation(Config(**changes), device="cpu", team=team)
-    simulation.keep(keeper, lambda: False, before=before)
+    simulation.open(run_folder, lambda: False, before=before)
     for _ in simulation:
         pass
     result = simulation.result()
-    if keeper:
-        keeper.release()
+    if run_folder:
+        run_folder.release()
     team.barrier()
     return plain(result)
 
@@ -59,7 +59,7 @@ def resumed(team, folder, changes):
     each = changes | {"checkpoint": {"every_iterations": 1, "keep": 100}}
     whole = kept(team, Path(folder), each)
     same = []
-    for path in Store(Path(folder)).sealed()[::-1]:
+    for path in CheckpointStore(Path(folder)).sealed()[::-1]:
         found = load(path)
         again = kept(team, Path(folder), changes, Unfinished(Path(folder), found, found.about["config"], {}))
         models = all(

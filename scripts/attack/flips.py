@@ -56,11 +56,11 @@ def _interrupted(folder: Path) -> None:
 def _died(folder: Path) -> None:
     """As a process leaves it that was killed."""
     from dspodfl import Simulation
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store.run_folder import RunFolder
 
-    with Keeper(folder, {"models": True}) as keeper:
+    with RunFolder(folder, {"models": True}) as run_folder:
         simulation = Simulation(_config())
-        simulation.keep(keeper, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for update in simulation:
             if update.iteration == 6:
                 break

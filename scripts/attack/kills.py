@@ -211,8 +211,7 @@ def prepare() -> None:
 
     from dspodfl.analysis import figures as plots
     from dspodfl.experiments import result, sweep  # noqa: F401
-    from dspodfl.study import provenance
-    from dspodfl.study import session as simulation
+    from dspodfl.study import api, provenance
     from dspodfl.ui.cli import app, verify  # noqa: F401
 
     torch.set_num_threads(1)
@@ -221,7 +220,7 @@ def prepare() -> None:
     plots.picture = lambda figure, form: magic[form] + b" matplotlib"  # type: ignore[assignment]
     plots.accuracy_vs_delay = plots.network = plots.sweep = lambda *_: None  # type: ignore[assignment]
     provenance._commit = lambda: None
-    simulation.run(simulation.Config(**tomllib.loads(STUDY)))
+    api.run(api.Config(**tomllib.loads(STUDY)))
     _ready.append(True)
 
 

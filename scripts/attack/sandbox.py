@@ -129,7 +129,7 @@ def _run(study: Path) -> None:
     """Run three iterations of a study from Python, which draws no figures; errors are said as the command line does."""
     from dspodfl.config import load
     from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
-    from dspodfl.study.session import run
+    from dspodfl.study.api import run
 
     try:
         run(load(study, ["train.iterations=3", "eval.every=2"]))

@@ -16,8 +16,8 @@ from dspodfl.problem.problem import Problem
 from dspodfl.study import builder as building
 from dspodfl.study.builder import Own, build
 from dspodfl.study.division import choose_split
-from dspodfl.study.store.checkpoint import Store, load
-from dspodfl.study.store.run_folder import Keeper
+from dspodfl.study.store.checkpoint import CheckpointStore, load
+from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.study.study import Study
 
 
@@ -743,12 +743,12 @@ def test_the_summary_reports_the_delays_to_the_targets():
 def kept(folder, seconds=0.0, **table):
     """Iterations of the checkpoints that a run leaves, the oldest first; every look at its clock takes a while."""
     clock = itertools.count(0.0, seconds)
-    with Keeper(folder, {}, lambda: next(clock)) as keeper:
+    with RunFolder(folder, {}, lambda: next(clock)) as run_folder:
         simulation = Simulation(tiny(train={"iterations": 8}, checkpoint=table), device="cpu")
-        simulation.keep(keeper, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    return [load(path).iteration for path in Store(folder).sealed()][::-1]
+    return [load(path).iteration for path in CheckpointStore(folder).sealed()][::-1]
 
 
 @says("Checkpoint.every_iterations", "Checkpoint.keep")

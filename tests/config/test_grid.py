@@ -15,8 +15,15 @@ from dspodfl.config import Config
 from dspodfl.config.grid import NUMBERS, Axis, Point, assign, cells
 from dspodfl.errors import DataError
 from dspodfl.experiments import sweep
-from dspodfl.experiments.sweep import Sweep, claim
-from dspodfl.study import study
+from dspodfl.experiments.grid_folder import GridFolder
+from dspodfl.experiments.sweep import Sweep
+from dspodfl.study import session, study
+
+
+def claim(folder, content, **how):
+    """Claim the folder of a grid, and release it."""
+    with GridFolder(folder) as files:
+        files.claim(content, **how)
 
 
 @pytest.fixture(autouse=True)
@@ -113,8 +120,8 @@ def test_a_stacked_sweep_has_the_rows_of_each_study_alone():
 
 def test_cells_of_one_kind_are_one_study(monkeypatch):
     seen = []
-    real = sweep.measure
-    monkeypatch.setattr(sweep, "measure", lambda s, *more: seen.append(len(s.runs)) or real(s, *more))
+    real = session.measure
+    monkeypatch.setattr(session, "measure", lambda s, *more: seen.append(len(s.runs)) or real(s, *more))
     list(Sweep(grid(RATES, REFRESH), []))
     assert seen == [6 * 2]  # two algorithms, one seed
     seen.clear()
@@ -140,8 +147,10 @@ def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
             break
     assert len(first.finished) == 2
     ran = []
-    real = sweep.measure
-    monkeypatch.setattr(sweep, "measure", lambda s, *more: ran.append(s.runs[0].learning_rate.value) or real(s, *more))
+    real = session.measure
+    monkeypatch.setattr(
+        session, "measure", lambda s, *more: ran.append(s.runs[0].learning_rate.value) or real(s, *more)
+    )
     second = Sweep(grid(RATES), ["train.learning_rate.value"], tmp_path)
     assert len(second.finished) == 2
     assert [cell.point["train.learning_rate.value"] for cell in second] == [0.5]
@@ -179,8 +188,8 @@ def test_progress_counts_what_is_left(monkeypatch):
 def test_equal_cells_are_run_once(monkeypatch):
     twice = [*grid(RATES), *grid(RATES)]
     seen = []
-    real = sweep.measure
-    monkeypatch.setattr(sweep, "measure", lambda s, *more: seen.append(len(s.runs)) or real(s, *more))
+    real = session.measure
+    monkeypatch.setattr(session, "measure", lambda s, *more: seen.append(len(s.runs)) or real(s, *more))
     found = Sweep(twice, ["train.learning_rate.value"])
     list(found)
     assert seen == [6]

@@ -17,7 +17,7 @@ from dspodfl import Result
 from dspodfl.engine.transport.launch import KEY, LAUNCHER, MEETING, home_of, run_ranks
 from dspodfl.engine.transport.torch_distributed import _Messages
 from dspodfl.errors import LostRankError
-from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.checkpoint import CheckpointStore
 
 LOOPBACK = ("127.", "::1", "::ffff:127.")
 ENDLESS = merged(LONG, {"train": {"iterations": 10**6}, "eval": {"every": 10**5}})
@@ -66,7 +66,7 @@ def test_local_ranks_listen_on_loopback_alone_no_stranger_is_unpickled_and_sigte
     out, trap = tmp_path / "out", tmp_path / "trap"
     run = start(write_toml(tmp_path / "long.toml", ENDLESS), "--ranks", 3, "--out", out)
     try:
-        wait_for(lambda: Store(out).sealed(), "the first checkpoint")
+        wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
         found = listening(run)
         assert found, "ranks talk over gloo, which listens"
         assert all(address.ip.startswith(LOOPBACK) for address in found), found
@@ -87,7 +87,7 @@ def test_local_ranks_listen_on_loopback_alone_no_stranger_is_unpickled_and_sigte
     assert "interrupted after iteration" in said and "Traceback" not in said
     assert not os.path.exists(folder)
     about = Result.load(out).summary["study"]
-    assert about["interrupted_at"] == Store(out).newest_iteration()[0] > 0
+    assert about["interrupted_at"] == CheckpointStore(out).newest_iteration()[0] > 0
 
 
 def listening_of_the_launcher(run):
@@ -97,7 +97,7 @@ def listening_of_the_launcher(run):
 def test_a_launcher_that_is_killed_takes_its_ranks_with_it_and_they_write_what_they_have(tmp_path):
     out = tmp_path / "out"
     run = start(write_toml(tmp_path / "long.toml", ENDLESS), "--ranks", 2, "--out", out)
-    wait_for(lambda: Store(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
     ranks = ranks_of(run)
     folder = ranks[0].environ()[MEETING]
     run.kill()
@@ -105,18 +105,18 @@ def test_a_launcher_that_is_killed_takes_its_ranks_with_it_and_they_write_what_t
     _, alive = psutil.wait_procs(ranks, timeout=90)
     assert not alive
     assert not os.path.exists(folder)
-    assert Result.load(out).summary["study"]["interrupted_at"] == Store(out).newest_iteration()[0]
+    assert Result.load(out).summary["study"]["interrupted_at"] == CheckpointStore(out).newest_iteration()[0]
 
 
 def test_sighup_is_obeyed_as_sigterm_is(tmp_path):
     out = tmp_path / "out"
     config = write_toml(tmp_path / "long.toml", ENDLESS)
     run = start(config, "--out", out)
-    wait_for(lambda: Store(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
     run.send_signal(signal.SIGHUP)
     _, said = run.communicate(timeout=60)
     assert run.returncode == 129 and "interrupted after iteration" in said, said
-    assert Result.load(out).summary["study"]["interrupted_at"] == Store(out).newest_iteration()[0]
+    assert Result.load(out).summary["study"]["interrupted_at"] == CheckpointStore(out).newest_iteration()[0]
 
 
 # --- the supervisor, with processes that do little -------------------------------------------------------------

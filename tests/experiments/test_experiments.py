@@ -17,6 +17,7 @@ from dspodfl.experiments import definition as experiments
 from dspodfl.experiments.definition import named, names
 from dspodfl.experiments.result import Outcome, read
 from dspodfl.experiments.sweep import Sweep
+from dspodfl.study import session
 
 ALL = [named(name) for name in names()]
 IDS = [e.name for e in ALL]
@@ -160,7 +161,7 @@ def test_reproduce_writes_a_folder_an_experiment_and_goes_on_where_it_was(dspodf
     for name in ("fmnist-labels-uniform", "fmnist-iid-table-accuracy"):
         found = json.loads((dspodfl.folder / "rep" / name / "result.json").read_text())
         assert found["verdicts"] and found["about"]["finished"] == found["about"]["cells"]
-    monkeypatch.setattr(sweep, "measure", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(session, "measure", lambda *_: pytest.fail("run again"))
     again = dspodfl("reproduce", "fmnist-labels-uniform", "--out", "rep")
     assert again.code == 0 and "were finished before" in again.err
     other = dspodfl("reproduce", "fmnist-labels-uniform", "--seeds", "2", "--out", "rep")
@@ -181,7 +182,7 @@ def test_quick_says_what_it_leaves_out(dspodfl, monkeypatch):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_sweep_keeps_what_is_finished(number, code, dspodfl, monkeypatch):
     monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
-    real, count = sweep.measure, []
+    real, count = session.measure, []
 
     def interrupted(made, *more):
         count.append(1)
@@ -189,7 +190,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished(number, code, dspodfl, monk
             signal.raise_signal(number)
         return real(made, *more)
 
-    monkeypatch.setattr(sweep, "measure", interrupted)
+    monkeypatch.setattr(session, "measure", interrupted)
     words = ("sweep", "study.toml", "--over", "train.learning_rate.value=0.01,0.1,0.5", "--out", "s")
     answer = dspodfl(*words)
     assert answer.code == code

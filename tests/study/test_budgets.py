@@ -18,9 +18,9 @@ from dspodfl.engine.horizon import last_iterations
 from dspodfl.errors import ConfigError
 from dspodfl.network.budget import Budget, ended_by
 from dspodfl.study.builder import build
-from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.study.store.resume import Unfinished
-from dspodfl.study.store.run_folder import Keeper
+from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.theory.assess.assessment import appraise
 
 FIVE = ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"]
@@ -216,7 +216,7 @@ def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monke
     for stop in (1, 4, 9, 14):
         folder, count = tmp_path / f"{stop}", itertools.count()
         run(config, device="cpu", out=folder, callbacks=[lambda _, n=count, at=stop: next(n) >= at], record_events=True)
-        assert Store(folder).sealed()
+        assert CheckpointStore(folder).sealed()
         again = run(resume=folder, device="cpu")
         pd.testing.assert_frame_equal(whole.metrics, again.metrics, check_exact=True)
         for key, (events, _) in whole.events.items():
@@ -296,11 +296,11 @@ def test_runs_that_have_left_the_stack_are_held_once_when_clients_are_split_agai
     assert last > 3 * first
 
     def kept(team, stop, before=None):
-        keeper = Keeper(tmp_path / "out", {}) if team.rank == 0 else None
+        keeper = RunFolder(tmp_path / "out", {}) if team.rank == 0 else None
         if keeper and before:
             keeper.reopen()
         simulation = Simulation(config, device="cpu", team=team)
-        simulation.keep(keeper, lambda: simulation._findings.iteration >= stop, before=before)
+        simulation.open(keeper, lambda: simulation.progress.iteration >= stop, before=before)
         for _ in simulation:
             pass
         result = simulation.result()

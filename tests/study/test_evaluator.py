@@ -21,7 +21,7 @@ from dspodfl.problem.evaluation import BatchEvaluator, evaluated_clients, evalua
 from dspodfl.problem.models.stacked.network import Stacked
 from dspodfl.problem.problem import Problem
 from dspodfl.study.evaluator import EvaluationStoppedError, Judge
-from dspodfl.study.store.checkpoint import Store, load
+from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.resume import Unfinished
 
 IMAGES = {"name": "fmnist-mini", "partition": {"kind": "iid"}}
@@ -287,7 +287,7 @@ def test_a_signal_ends_an_evaluation_between_two_batches_and_resume_gives_the_sa
     assert len(done) == batch, "the batch that was running, and no other"
     stands = 2 if batch < 2 + BATCHES else 3
     assert f"interrupted after iteration {stands}" in answer.err
-    kept = load(Store(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
     assert kept.iteration == stands and kept.metrics["iteration"].max() < stands
     assert pd.read_parquet(tmp_path / "out/metrics.parquet")["iteration"].max() < stands
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
@@ -318,7 +318,7 @@ def test_a_second_wave_that_is_stopped_in_its_first_evaluation_begins_again(monk
         signal_before(patch, 2 + 2 * 5 * 2 + 1)  # the first wave: one model, then twice five, on two batches of samples
         with pytest.raises(KeyboardInterrupt):
             run(Config(**CONVOLUTIONAL), out=tmp_path / "out")
-    kept = load(Store(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
     assert (kept.iteration, len(kept.plan.done), list(kept.pieces())) == (0, 1, [])
     monkeypatch.setattr(Result, "draw", lambda *_: set())
     assert run(resume=tmp_path / "out").metrics.equals(whole.metrics)
@@ -328,44 +328,44 @@ def test_a_second_wave_that_is_stopped_in_its_first_evaluation_begins_again(monk
 @pytest.mark.parametrize("split", ["clients", "runs"])
 def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_path):
     """The second rank alone hears a signal, in the middle of the evaluation at iteration 2."""
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store.run_folder import RunFolder
 
     config = Config(**CONVOLUTIONAL, scale={"split": split})
     heard = []
 
     def work(team):
-        keeper = Keeper(tmp_path / split, {}) if team.rank == 0 else None
+        run_folder = RunFolder(tmp_path / split, {}) if team.rank == 0 else None
         simulation = Simulation(config, device="cpu", team=team)
         asked = count()
 
         def stop():
-            inside = simulation._findings.iteration == 2 and simulation.timing._stages[-1:] == ["evaluation"]
+            inside = simulation.progress.iteration == 2 and simulation.timing._stages[-1:] == ["evaluation"]
             if team.rank == 1 and inside and next(asked) == 1:
                 heard.append(True)
             return team.rank == 1 and bool(heard)
 
-        simulation.keep(keeper, stop)
+        simulation.open(run_folder, stop)
         rows = [update.iteration for update in simulation]
         simulation.result()
-        if keeper:
-            keeper.release()
+        if run_folder:
+            run_folder.release()
         return rows, simulation.stopped
 
     assert together(2, work) == [([0], True)] * 2 and heard
-    kept = load(Store(tmp_path / split).sealed()[0])
+    kept = load(CheckpointStore(tmp_path / split).sealed()[0])
     assert kept.iteration == 2 and kept.about["pending"] == [0, 1] and kept.metrics["iteration"].max() == 0
 
     def go_on(team):
-        keeper = Keeper(tmp_path / split, {}) if team.rank == 0 else None
-        if keeper:
-            keeper.reopen()
+        run_folder = RunFolder(tmp_path / split, {}) if team.rank == 0 else None
+        if run_folder:
+            run_folder.reopen()
         simulation = Simulation(config, device="cpu", team=team)
-        simulation.keep(keeper, lambda: False, before=Unfinished.read(tmp_path / split))
+        simulation.open(run_folder, lambda: False, before=Unfinished.read(tmp_path / split))
         for _ in simulation:
             pass
         result = simulation.result()
-        if keeper:
-            keeper.release()
+        if run_folder:
+            run_folder.release()
         return result
 
     resumed, whole = together(2, go_on)[0], on_ranks(2, config)
@@ -383,32 +383,32 @@ APART = CONVOLUTIONAL | {
 
 def kept_apart(team, folder, stops=lambda iteration: False, before=None):
     """A study in a folder, which stops where ``stops`` says so of the iteration that is being evaluated."""
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store.run_folder import RunFolder
 
-    keeper = Keeper(folder, {}) if team.rank == 0 else None
-    if keeper and before:
-        keeper.reopen()
+    run_folder = RunFolder(folder, {}) if team.rank == 0 else None
+    if run_folder and before:
+        run_folder.reopen()
     simulation = Simulation(Config(**APART), device="cpu", team=team)
     heard = []
 
     def stop():
-        if simulation.timing._stages[-1:] == ["evaluation"] and stops(simulation._findings.iteration):
+        if simulation.timing._stages[-1:] == ["evaluation"] and stops(simulation.progress.iteration):
             heard.append(True)
         return bool(heard)
 
-    simulation.keep(keeper, stop, before=before)
+    simulation.open(run_folder, stop, before=before)
     rows = [row["iteration"] for update in simulation for row in update.rows]
     result = simulation.result()
-    if keeper:
-        keeper.release()
+    if run_folder:
+        run_folder.release()
     return rows, simulation.stopped, result.metrics
 
 
 @pytest.fixture
 def _meet_seldom(monkeypatch, _one_at_a_time):
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store.run_folder import RunFolder
 
-    monkeypatch.setattr(Keeper, "reach", lambda self, iteration: iteration + 12)
+    monkeypatch.setattr(RunFolder, "reach", lambda self, iteration: iteration + 12)
 
 
 @pytest.mark.usefixtures("_meet_seldom")
@@ -423,7 +423,7 @@ def test_ranks_end_an_evaluation_between_two_meetings_and_a_resume_gives_the_sam
 
     for rows, has_stopped, _ in together(2, stopped):
         assert has_stopped and 14 not in rows
-    kept = load(Store(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
     assert kept.about["behind"] and kept.about["pending"]
     assert kept.about["format"] == 3
     assert max(kept.metrics["iteration"]) < kept.iteration

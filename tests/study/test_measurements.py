@@ -13,10 +13,10 @@ from dspodfl import InputError, Simulation
 from dspodfl.engine import LocalTransport
 from dspodfl.study.builder import build
 from dspodfl.study.division import Division
-from dspodfl.study.measurements import Findings
+from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.result import typed
-from dspodfl.study.store.checkpoint import Store, load
-from dspodfl.study.study import Watch, measure
+from dspodfl.study.store.checkpoint import CheckpointStore, load
+from dspodfl.study.study import Hooks, measure
 from dspodfl.study.waves import Plan
 
 CPU, LAST = torch.device("cpu"), 4
@@ -56,12 +56,12 @@ def numbers(models):
 
 def test_what_ranks_measure_is_known_to_the_first_of_them_once_they_have_met():
     def work(team):
-        findings, mine = Findings(STUDY, divided(team, "runs")), [2 * team.rank, 2 * team.rank + 1]
+        findings, mine = StudyProgress(STUDY, divided(team, "runs")), [2 * team.rank, 2 * team.rank + 1]
         for k in (2, LAST):
             findings.advance(k, len(mine), seconds=k)
             findings.add(looked_at(k, mine, planned([0, 1, 2, 3])), seconds=k)
-        before, fresh = len(findings.known.rows), len(findings.meet(over=True))
-        assert findings.meet(over=True) == []  # there is nothing new
+        before, fresh = len(findings.known.rows), len(findings.meet(over=True).rows)
+        assert findings.meet(over=True).rows == []  # there is nothing new
         return before, fresh, findings, findings.models()
 
     (before, fresh, first, models), (_, elsewhere, other, _) = together(2, work)
@@ -74,7 +74,7 @@ def test_what_ranks_measure_is_known_to_the_first_of_them_once_they_have_met():
 
 def test_where_clients_are_split_every_rank_knows_the_rows_and_the_first_keeps_the_models():
     def work(team):
-        findings = Findings(STUDY, divided(team, "clients"))
+        findings = StudyProgress(STUDY, divided(team, "clients"))
         team.sent += 10 * (team.rank + 1)
         assembled = lambda r: team.all_reduce_sum(torch.tensor([[r]]))  # noqa: E731  # all ranks have to ask
         findings.add(looked_at(LAST, [0, 1], planned([0, 1], [2, 3]), assembled), seconds=1.0)
@@ -93,7 +93,7 @@ def test_where_clients_are_split_every_rank_knows_the_rows_and_the_first_keeps_t
 
 def test_models_of_a_wave_are_kept_where_another_follows():
     plan = planned([0, 1], [2, 3])
-    findings = Findings(STUDY, divided(LocalTransport(), "alone"))
+    findings = StudyProgress(STUDY, divided(LocalTransport(), "alone"))
     for found in (looked_at(LAST, [0, 1], plan), looked_at(2, [2, 3], plan.finished())):
         findings.add(found, seconds=1.0)
         findings.meet(found.over)
@@ -103,7 +103,7 @@ def test_models_of_a_wave_are_kept_where_another_follows():
 
 
 def test_models_of_the_only_wave_are_not_copied_aside():
-    findings = Findings(STUDY, divided(LocalTransport(), "alone"))
+    findings = StudyProgress(STUDY, divided(LocalTransport(), "alone"))
     findings.add(looked_at(LAST, [0, 1, 2, 3], planned([0, 1, 2, 3])), seconds=1.0)
     findings.meet(over=True)
     assert findings.complete and findings.known.finished == {}
@@ -116,8 +116,8 @@ def test_models_of_the_only_wave_are_not_copied_aside():
 def gone_through(study, start=None, store=None):
     """What a real study has come to, all of its events recorded; each look at it may be put away in a store."""
     division = Division.alone(study.runs)
-    findings = Findings(study, division, start, record=True)
-    watch = Watch(lambda k, runs: findings.advance(k, runs, findings.seconds + 1.0), findings.recorder.add)
+    findings = StudyProgress(study, division, start, record=True)
+    watch = Hooks(lambda k, runs: findings.advance(k, runs, findings.seconds + 1.0), findings.recorder.add)
     for found in measure(study, CPU, watch, findings.position(), division):
         findings.add(found, findings.seconds)
         findings.meet(found.over)
@@ -127,17 +127,17 @@ def gone_through(study, start=None, store=None):
 
 
 @pytest.fixture
-def put_away(monkeypatch, tmp_path):
+def save_checkpoint(monkeypatch, tmp_path):
     """A study in two waves of a run each, what it came to, and the checkpoints of all looks at it but the last."""
     in_waves(monkeypatch, 2)
     _, study, _ = build(tiny())
-    store = Store(tmp_path, keep=10)
+    store = CheckpointStore(tmp_path, keep=10)
     whole = gone_through(study, store=store)
     return study, whole, [load(path) for path in store.sealed()[:0:-1]]
 
 
-def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(put_away):
-    study, whole, starts = put_away
+def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(save_checkpoint):
+    study, whole, starts = save_checkpoint
     rows, models, events = typed(whole.known.rows), whole.models(), whole.events()
     for start in starts:
         again = gone_through(study, start)
@@ -150,10 +150,10 @@ def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(put_away):
             assert np.array_equal(fired[name][0].v_hat, events[name][0].v_hat)
 
 
-def test_what_is_taken_up_is_what_was_known_then(put_away):
-    study, whole, starts = put_away
+def test_what_is_taken_up_is_what_was_known_then(save_checkpoint):
+    study, whole, starts = save_checkpoint
     for looks, (start, ran) in enumerate(zip(starts, [0, 2, 4, 4, 6], strict=True), start=1):
-        findings = Findings(study, Division.alone(study.runs), start, record=True)
+        findings = StudyProgress(study, Division.alone(study.runs), start, record=True)
         assert len(findings.known.rows) == looks and not findings.complete
         assert findings.effort == {"wall_seconds": float(ran), "run_iterations": ran}
         fired = {name: events.v for name, (events, _) in findings.events().items()}
@@ -161,16 +161,16 @@ def test_what_is_taken_up_is_what_was_known_then(put_away):
         assert all(np.array_equal(v, whole.events()[name][0].v[: len(v)]) for name, v in fired.items())
 
 
-def test_a_checkpoint_at_the_end_of_a_wave_stands_at_the_beginning_of_the_next(put_away):
-    study, _, (*_, start, _, _) = put_away
+def test_a_checkpoint_at_the_end_of_a_wave_stands_at_the_beginning_of_the_next(save_checkpoint):
+    study, _, (*_, start, _, _) = save_checkpoint
     assert (len(start.plan.done), len(start.plan.left), start.iteration) == (1, 1, 0)
-    position = Findings(study, Division.alone(study.runs), start).position()
+    position = StudyProgress(study, Division.alone(study.runs), start).position()
     assert position.reached == dict.fromkeys(start.plan.done[0], study.iterations)
     assert list(position.pieces) == []
 
 
 def test_before_anything_is_measured_there_is_no_checkpoint():
-    findings = Findings(STUDY, divided(LocalTransport(), "alone"))
+    findings = StudyProgress(STUDY, divided(LocalTransport(), "alone"))
     assert findings.position() is None and not findings.complete
     with pytest.raises(InputError, match="at least one evaluation"):
         findings.checkpoint({})

@@ -169,7 +169,7 @@ def test_a_study_left_in_its_second_wave_has_what_was_measured(monkeypatch):
     in_waves(monkeypatch, 3)
     simulation = Simulation(tiny(**CONFIG))
     for update in simulation:
-        if update.iteration == 2 and len(simulation._findings.known.finished) == 3:
+        if update.iteration == 2 and len(simulation.progress.known.finished) == 3:
             break
     result = simulation.result()
     assert result.summary["study"]["complete"] is False

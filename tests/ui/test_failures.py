@@ -19,7 +19,7 @@ from dspodfl.errors import ConfigError, DataError, InputError, LostRankError, Ou
 from dspodfl.errors.signals import Interrupted
 from dspodfl.study import terminal
 from dspodfl.study.result import Result
-from dspodfl.study.store.checkpoint import Store
+from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.ui.cli import failures
 
 ROOT_ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p.endswith("src"))}
@@ -66,7 +66,7 @@ def test_every_failure_is_a_line_and_an_exit_code(error, says, code, capsys):
     def command():
         raise error
 
-    assert failures.carry_out(command) == code
+    assert failures.guarded(command) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"error: {says}" if says and code < 3 else "")
@@ -77,7 +77,7 @@ def test_every_failure_is_a_line_and_an_exit_code(error, says, code, capsys):
 
 def test_the_traceback_is_there_for_who_asks(capsys, monkeypatch):
     monkeypatch.setenv("DSPODFL_TRACEBACK", "1")
-    assert failures.carry_out(lambda: 1 // 0) == 1
+    assert failures.guarded(lambda: 1 // 0) == 1
     said = capsys.readouterr().err
     assert said.startswith("Traceback") and "error: internal error: ZeroDivisionError" in said
 
@@ -92,7 +92,7 @@ def test_a_warning_is_a_line(capsys, monkeypatch):
             warnings.warn("ca\x1b[2Jreful", stacklevel=1)
         return 0
 
-    assert failures.carry_out(command) == 0
+    assert failures.guarded(command) == 0
     assert capsys.readouterr().err == "warning: ca\\u001b[2Jreful\n"
 
 
@@ -215,7 +215,7 @@ def test_checkpoints_that_are_there_are_said_to_be_there_whatever_the_run_was_do
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 143 and "nothing was written" in answer.err
     run(tiny(), device="cpu", out="out", callbacks=[lambda _: True])
-    assert Store(Path("out")).sealed()
+    assert CheckpointStore(Path("out")).sealed()
     answer = dspodfl("run", "study.toml", "--resume", "out")
     assert answer.code == 143 and "nothing was written" not in answer.err
     assert "out is as it was" in answer.err and "dspodfl run --resume out" in answer.err

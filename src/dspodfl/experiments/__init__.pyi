@@ -1,22 +1,22 @@
 from . import definition as definition
 from .definition import Experiment as Experiment
 from .definition import Read as Read
+from .grid_folder import GridFolder as GridFolder
 from .result import RESULT as RESULT
 from .result import Outcome as Outcome
 from .result import is_outcome as is_outcome
 from .result import is_theory as is_theory
 from .sweep import Sweep as Sweep
-from .sweep import claim as claim
 from .table import outcome_table as outcome_table
 from .table import quantity as quantity
 
 __all__ = [
     "RESULT",
     "Experiment",
+    "GridFolder",
     "Outcome",
     "Read",
     "Sweep",
-    "claim",
     "definition",
     "is_outcome",
     "is_theory",

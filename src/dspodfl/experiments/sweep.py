@@ -1,17 +1,16 @@
 """Grids of studies, run as stacked ones. What is finished is kept, cell by cell, and never run again.
 
 All cells whose models, batches and iterations are of one kind advance together, as one study on the disjoint union of
-their graphs; only so many at a time as take a minute or so, because what is interrupted begins anew.
+their graphs; only as many at a time as take a minute or so, so that cells are finished on the way. Each such stack is a
+`Session`: with a folder it saves checkpoints and is resumed from them, and several ranks may share it.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +18,91 @@ import pandas as pd
 
 from dspodfl.analysis import METRICS, MetricsRow, complete
 from dspodfl.config import Cell
-from dspodfl.engine import choose_device, choose_precision
-from dspodfl.errors import DataError, InputError, bounded
+from dspodfl.engine import LocalTransport, Transport, choose_device, choose_precision
+from dspodfl.errors import DataError
+from dspodfl.experiments.grid_folder import FORMAT, GridFolder
 from dspodfl.network import Budget
 from dspodfl.problem.data import Dataset
 from dspodfl.study import (
     ADVICE,
     Plan,
     Progress,
+    Session,
+    SessionHooks,
     Stopwatch,
     Study,
-    Watch,
+    agreed,
     build,
+    choose_split,
+    divide,
     expected_seconds,
-    measure,
+    free_memory,
     ordered,
     parquet,
     provenance,
     read_parquet,
+    release_data,
 )
-from dspodfl.study.store import COMPLETE, UNFINISHED, DamagedError, Folder, Manifest, abandoned
-from dspodfl.study.store import claim as claim_folder
+from dspodfl.study.store import COMPLETE, DamagedError, Folder, checkpoint, other_place
 
 _FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
 """What is run at once takes a minute or so."""
 _ABOUT = "about"
 """Under this name a cell's table knows what it is, where it was computed, and in how many seconds."""
-FORMAT = 1
-"""Of grid.json and of the tables of cells."""
-GRID = "grid.json"
-OUTCOME = ("metrics.parquet", "table.csv", "figure.png", "figure.svg", "result.json")
-"""What a finished grid writes."""
+
+
+_Built = tuple[Cell, Study]
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Cells that advance together, as one study."""
+
+    members: list[_Built]
+    start: Path | None = None
+    """The checkpoint that they are resumed from."""
+
+    @property
+    def digests(self) -> list[str]:
+        """The cells, by digest."""
+        return [cell.digest for cell, _ in self.members]
+
+    @property
+    def study(self) -> Study:
+        """All their runs as one study."""
+        studies = [each for _, each in self.members]
+        runs = [run for each in studies for run in each.runs]
+        return replace(studies[0], runs=runs, rules=[rule for each in studies for rule in each.rules])
+
+    @property
+    def owners(self) -> list[Cell]:
+        """The cell of each run."""
+        return [cell for cell, each in self.members for _ in each.runs]
+
+    @property
+    def length(self) -> int:
+        """The iterations of its longest run."""
+        return max(study.longest for _, study in self.members)
 
 
 @dataclass(eq=False)
 class Sweep:
     """Cells, and the store that keeps what is finished of them; without one, memory does.
 
-    Several grids may share a store: what one has run, the others need not.
+    Several grids may share a store: what one has run, the others need not. Iterate over a sweep to run it; each cell is
+    given when it is finished.
+
+    Args:
+        cells: What is run.
+        axes: The names of what is varied.
+        store: The folder of finished cells; rank 0 reads and writes it.
+        device: auto, cpu or cuda.
+        tick: Called after iterations, with how many are done, and of how many.
+        on_plan: Called with the plan of waves.
+        progress: What shows progress.
+        folder: The folder of the grid, which has the checkpoints of what advances; None: there are none.
+        stop: Called often; where it returns True, a checkpoint is saved and the sweep ends.
+        team: The ranks that run it together; this process alone by default.
     """
 
     cells: Sequence[Cell]
@@ -64,117 +110,158 @@ class Sweep:
     store: Path | None = None
     device: str = "auto"
     tick: Callable[[int, int], None] | None = None
-    """Hears of iterations done, of how many in all."""
     on_plan: Callable[[Plan], None] | None = None
     progress: Progress | None = None
+    folder: GridFolder | None = None
+    stop: Callable[[], bool] | None = None
+    team: Transport = field(default_factory=LocalTransport)
     timing: Stopwatch = field(default_factory=Stopwatch)
     """What the time went into."""
+    notes: list[str] = field(default_factory=list, init=False)
+    """What a person should know of the checkpoint that it is resumed from, a line each."""
+    stopped: bool = field(default=False, init=False)
+    """Whether it was ended before its time."""
     _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
-    _built: list[tuple[Cell, Study]] | None = field(default=None, init=False)
+    _done: set[str] = field(default_factory=set, init=False)
+    _batches: list[_Batch] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._device = choose_device(self.device)
         for cell in self.cells:
             choose_precision(cell.config.train.precision, self._device)
-        if self.store is not None:
-            _clean(Folder(self.store, "cells"))
-            for cell in self.cells:
-                name = self._kept(cell)
-                if name is not None:
-                    table = _read(Folder(self.store, "cells"), name, cell)
-                    self._found[cell.digest] = without_repeats(table, cell.config.train.budget)
+        self.store = self.store if self.team.rank == 0 else None
+        agreed(self.team, self._read_store)
+        self._done = self.team.broadcast(set(self._found))
+
+    def _read_store(self) -> None:
+        """Read the cells that are finished."""
+        if self.store is None:
+            return
+        _clean(Folder(self.store, "cells"))
+        for cell in self.cells:
+            name = self._kept(cell)
+            if name is not None:
+                table = _read(Folder(self.store, "cells"), name, cell)
+                self._found[cell.digest] = without_repeats(table, cell.config.train.budget)
 
     def prepare(self) -> None:
         """Build what is not finished: what cannot be built is found out before anything runs."""
-        left = [cell for cell in self._unique() if cell.digest not in self._found]
-        library: dict[str, Dataset] = {}
-        self._built = []
         with self.timing.during("building"):
-            for number, cell in enumerate(left):
-                if self.progress:
-                    self.progress.stage(f"building cell {number + 1} of {len(left)}", number / len(left))
-                self._built.append((cell, build(cell.config, library=library)[1]))
+            found = agreed(self.team, self._newest)
+            path, advancing, notes = self.team.broadcast(found)
+            for line in notes:
+                self._note(line)
+            self._batches = agreed(self.team, lambda: self._prepared(path, advancing))
+
+    def _newest(self) -> tuple[Path | None, list[str], list[str]]:
+        """Find the checkpoint to resume from, on rank 0."""
+        if self.folder is None or self.team.rank != 0:
+            return None, [], []
+        return self.folder.newest({cell.digest for cell in self.cells}, self._done)
+
+    def _note(self, line: str) -> None:
+        self.notes.append(line)
+        if self.progress:
+            self.progress.say(line)
+
+    def _prepared(self, path: Path | None, advancing: Sequence[str]) -> list[_Batch]:
+        """Build the cells that advance in a checkpoint, and those that are to be run after them."""
+        known = {cell.digest: cell for cell in self.cells}
+        left = [digest for digest in known if digest not in self._done or digest in advancing]
+        library: dict[str, Dataset] = {}
+        built: dict[str, _Built] = {}
+        for number, digest in enumerate(left):
+            if self.progress:
+                self.progress.stage(f"building cell {number + 1} of {len(left)}", number / len(left))
+            built[digest] = known[digest], build(known[digest].config, library=library)[1]
+        batches = [_Batch([built[digest] for digest in advancing], path)] if path else []
+        rest = [made for digest, made in built.items() if digest not in advancing]
+        batches += [_Batch(members) for members in _batches(rest, self._device.type, self.team.ranks)]
+        for batch in batches if self.team.ranks > 1 else ():
+            choose_split(batch.members[0][0].config.scale.split, batch.study.runs, self.team.ranks)
+        return batches
 
     def __iter__(self) -> Iterator[Cell]:
         """Run what is not finished, and give each cell when it is."""
-        if self._built is None:
+        if self._batches is None:
             self.prepare()
-        built = self._built or []
-        if self.progress and self.progress.mode != "off":
-            self.progress.forecast(expected_seconds((study for _, study in built), self._device), ADVICE)
-        batches = list(_batches(built, self._device.type))
-        self._built = None
-        whole = sum(_length(studies) for studies in batches)
-        before = 0
+        batches, self._batches = self._batches or [], None
         show = None if self.progress is None or self.progress.mode == "off" else self.progress
+        if show:
+            studies = (study for batch in batches for _, study in batch.members)
+            show.forecast(expected_seconds(studies, self._device), ADVICE)
+        whole = sum(batch.length for batch in batches)
+        before = 0
         if show:
             show.start(whole, whole)
         self._label()
         for batch in batches:
-            length = _length(batch)
 
-            def tick(iteration: int, runs: int, done: int = before) -> None:
+            def tick(iteration: int, done: int = before) -> None:
                 here = min(done + iteration, whole)
                 if self.tick:
                     self.tick(here, whole)
                 if show:
                     show.update(here, here)
 
-            watch = Watch(tick=tick, plan=self._planned, timing=self.timing)
-            if show:
-                watch.batch = partial(show.stage, "evaluating")
-            cells = self._run(batch, watch)
-            while True:
-                with self.timing.during("training"):
-                    cell = next(cells, None)
-                if cell is None:
-                    break
+            for cell in self._run(batch, tick):
                 self._label()
                 yield cell
-            before += length
+            if self.stopped:
+                return
+            before += batch.length
 
     def _label(self) -> None:
         if self.progress:
             self.progress.label(f"{len(self.finished)} of {len(self.cells)} cells finished")
 
     def _planned(self, plan: Plan) -> None:
-        """Hear of the plan, and say where memory made the waves smaller."""
+        """Hand the plan on, and say where memory made the waves smaller."""
         if self.on_plan:
             self.on_plan(plan)
         if self.progress and plan.halvings:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
             self.progress.say(f"out of memory: continuing with smaller waves (runs: {sizes})")
 
-    def _unique(self) -> list[Cell]:
-        return list({cell.digest: cell for cell in self.cells}.values())
+    def _run(self, batch: _Batch, tick: Callable[[int], None]) -> Iterator[Cell]:
+        """Run the session of cells that advance together; each is filed once its runs have ended."""
+        session, filing = self._session(batch, tick), _Filing(self, batch)
+        session.hooks.on_rows = filing.add
+        for _ in session:
+            yield from filing.finished()
+        yield from filing.finished()
+        if session.stopped and not self.team.broadcast(session.complete):
+            self.stopped = True
+            return
+        self._done |= set(batch.digests)
+        if self.folder is not None and self.team.rank == 0:
+            self.folder.discard()
 
-    def _run(self, batch: list[tuple[Cell, Study]], watch: Watch) -> Iterator[Cell]:
-        first = batch[0][1]
-        studies = [each for _, each in batch]
-        study = replace(
-            first,
-            runs=[run for each in studies for run in each.runs],
-            rules=[rule for each in studies for rule in each.rules],
-        )
-        owner = [cell for cell, each in batch for _ in each.runs]
-        rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell, _ in batch}
-        over: set[int] = set()
-        going = {cell.digest: len(each.runs) for cell, each in batch}
-        since = time.monotonic()
-        for found in measure(study, self._device, watch):
-            for r, row in zip(found.runs, found.rows, strict=True):
-                rows[owner[r].digest].append(row)
-            if self.progress and found.rows:
-                self.progress.show(found.rows, [owner[r].digest for r in found.runs])
-            new = found.ended - over
-            over |= new
-            for r in new:
-                going[owner[r].digest] -= 1
-            done = [cell for cell, _ in batch if cell.digest in rows and not going[cell.digest]] if new else []
-            seconds = (time.monotonic() - since) / max(1, len(done))
-            self._finish({cell.digest: (cell, rows.pop(cell.digest)) for cell in done}, seconds)
-            yield from done
-            since = time.monotonic() if done else since
+    def _session(self, batch: _Batch, tick: Callable[[int], None]) -> Session:
+        """Make the session of cells that advance together, or resume it from its checkpoint."""
+        table, scale = batch.members[0][0].config.checkpoint, batch.members[0][0].config.scale
+        whole, team = batch.study, self.team
+        free = free_memory(self._device) // (team.local_ranks if self._device.type == "cpu" else 1)
+        division = divide(scale.split, whole.runs, team, free)
+        study, _ = release_data(whole, division)
+        session = Session(study, self._device, division, SessionHooks(self._planned, tick), self.timing)
+        session.keep_models = False
+        owners, show = batch.owners, self.progress
+        if show is not None and show.mode != "off":
+            session.hooks.on_batch = lambda share: show.stage("evaluating", share)
+        if show is not None:
+            session.hooks.on_measured = lambda found: show.show(found.rows, [owners[r].digest for r in found.runs])
+        writer = self.folder if team.rank == 0 else None
+        if writer is not None:
+            writer.when(table.every_iterations, table.every_minutes, table.keep)
+        start = agreed(team, lambda: None if batch.start is None else checkpoint.load(batch.start))
+        if start is not None:
+            here = session.provenance | {"precision": session.precision, "ranks": team.ranks}
+            self._note(f"resuming {len(batch.members)} cells from their checkpoint of iteration {start.iteration:,}")
+            for line in other_place(start.about, here):
+                self._note(line)
+        agreed(team, lambda: session.attach(writer, self.stop, start, cells=batch.digests))
+        return session
 
     def _finish(self, done: Mapping[str, tuple[Cell, list[MetricsRow]]], seconds: float) -> None:
         """Keep the rows of cells that have ended together."""
@@ -200,10 +287,7 @@ class Sweep:
                 kept = f"the {len(self.finished)} cells that were finished before are kept"
                 raise DataError(f"{self.store}: a finished cell could not be written ({error}); {kept}") from error
         self._found |= tables
-
-    def _path(self, cell: Cell) -> Path:
-        assert self.store is not None
-        return self.store / f"{cell.digest}.parquet"
+        self._done |= tables.keys()
 
     def _kept(self, cell: Cell) -> str | None:
         """The file of a finished cell, under its name or under the one that an earlier version gave it."""
@@ -214,7 +298,7 @@ class Sweep:
     @property
     def finished(self) -> list[Cell]:
         """The cells that need not be run."""
-        return [cell for cell in self.cells if cell.digest in self._found]
+        return [cell for cell in self.cells if cell.digest in self._done]
 
     def metrics(self) -> pd.DataFrame:
         """The rows of all finished cells, the axes of the grid as the first columns."""
@@ -254,63 +338,12 @@ def without_repeats(metrics: pd.DataFrame, budget: Budget) -> pd.DataFrame:
     return kept
 
 
-def claim(
-    folder: Path, content: Mapping[str, Any], *, overwrite: bool, former: Mapping[str, str] | None = None
-) -> None:
-    """Take a folder for a grid: a new one, or one that holds the same grid and is resumed.
-
-    Args:
-        folder: where the grid is to be written.
-        content: what the grid is; it is written to grid.json. Finished cells of another grid stay: each is named by
-            what it computes.
-        overwrite: whether another grid may take the place of the one that is there; its files stay until then.
-        former: the names that version 0.1 gave the cells, and their present ones.
-    """
-    record = json.loads(json.dumps(content, default=str))
-    files = Folder(folder, "experiment")
-    claim_folder(folder, overwrite=True, names=(GRID, *OUTCOME), kind="experiment")
-    try:
-        manifest = files.manifest() if folder.is_dir() else None
-        same = folder.is_dir() and _grid(files, manifest, former or {}) == record
-        begun = manifest is not None and manifest.kind == "experiment" and not manifest.files
-        new = not folder.is_dir() or not any(folder.iterdir()) or abandoned(folder) or begun
-        if not new and not same and not overwrite:
-            allowed = "a new folder, or one of the same grid, which is resumed (or use --overwrite)"
-            raise InputError("out", str(folder), allowed)
-        folder.mkdir(parents=True, exist_ok=True)
-        with files.locked():
-            files.clean()
-        if same and manifest is not None:
-            return
-        text = json.dumps({"kind": "grid", "format": FORMAT, **record}, indent=2, ensure_ascii=False, sort_keys=True)
-        with files.change(state=UNFINISHED) as change:
-            change.write(GRID, (text + "\n").encode())
-    except OSError as error:
-        raise InputError("out", str(folder), f"a folder that can be written ({error})") from None
-
-
 def _clean(files: Folder) -> None:
     """Delete what processes have left that have ended, where that is possible."""
     with suppress(OSError, DataError):
         if files.path.is_dir():
             with files.locked(0):
                 files.clean()
-
-
-def _grid(files: Folder, manifest: Manifest | None, former: Mapping[str, str]) -> Any:
-    """What the grid in a folder is, cells by their present names; None where there is none, or it is damaged."""
-    try:
-        if manifest is not None and manifest.kind != "experiment":
-            return None
-        found = bounded.parse_json(files.read(GRID, bounded.JSON))
-    except (DataError, ValueError):
-        return None
-    if not isinstance(found, dict) or found.get("kind", "grid") != "grid":
-        return None
-    grid = {key: value for key, value in found.items() if key not in ("kind", "format")}
-    if isinstance(grid.get("cells"), dict):
-        grid["cells"] = {former.get(name, name): point for name, point in grid["cells"].items()}
-    return grid
 
 
 def _joined(told: Sequence[Any]) -> Any:
@@ -349,22 +382,69 @@ def _kind(study: Study) -> tuple[object, ...]:
     return (*shape, *how, study.eval_samples, study.eval_clients)
 
 
-def _batches(built: Sequence[tuple[Cell, Study]], device: str) -> Iterator[list[tuple[Cell, Study]]]:
-    """Cells that run at once."""
-    kinds: dict[object, list[tuple[Cell, Study]]] = {}
+def _batches(built: Sequence[_Built], device: str, fewest: int = 1) -> list[list[_Built]]:
+    """Cells that run together; no fewer than ``fewest`` runs at a time, where a kind has as many."""
+    kinds: dict[object, list[_Built]] = {}
     for cell, study in built:
         kinds.setdefault(_kind(study), []).append((cell, study))
+    out: list[list[_Built]] = []
     for members in kinds.values():
-        batch: list[tuple[Cell, Study]] = []
+        batches: list[list[_Built]] = []
+        batch: list[_Built] = []
         spent = 0.0
         for cell, study in members:
             cost = _flop(study)
-            if batch and spent + cost > _FLOP_AT_ONCE[device]:
-                yield batch
+            if batch and spent + cost > _FLOP_AT_ONCE[device] and _runs(batch) >= fewest:
+                batches.append(batch)
                 batch, spent = [], 0.0
             batch.append((cell, study))
             spent += cost
-        yield batch
+        if batches and _runs(batch) < fewest:
+            batches[-1] += batch
+        else:
+            batches.append(batch)
+        out += batches
+    return out
+
+
+def _runs(batch: Sequence[_Built]) -> int:
+    return sum(len(study.runs) for _, study in batch)
+
+
+class _Filing:
+    """The rows of cells that advance together: those of a cell are filed once all of its runs have ended."""
+
+    def __init__(self, sweep: Sweep, batch: _Batch) -> None:
+        self._sweep, self._study, self._owners = sweep, batch.study, batch.owners
+        self._cells = [cell for cell, _ in batch.members if cell.digest not in sweep._done]
+        self._rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell in self._cells}
+        self._going = {digest: set[int]() for digest in batch.digests}
+        for r, owner in enumerate(self._owners):
+            self._going[owner.digest].add(r)
+        self._ready: list[Cell] = []
+        self._since = time.monotonic()
+
+    def add(self, rows: Sequence[MetricsRow], runs: Sequence[int]) -> None:
+        """Take rows, with the run of each."""
+        ended = False
+        for r, row in zip(runs, rows, strict=True):
+            digest = self._owners[r].digest
+            if digest in self._rows:
+                self._rows[digest].append(row)
+            if self._study.ended_by(r, row):
+                self._going[digest].discard(r)
+                ended = True
+        done = [cell for cell in self._cells if cell.digest in self._rows and not self._going[cell.digest]]
+        if ended and done:
+            seconds = (time.monotonic() - self._since) / len(done)
+            self._sweep._finish({cell.digest: (cell, self._rows.pop(cell.digest)) for cell in done}, seconds)
+            self._ready += done
+            self._since = time.monotonic()
+
+    def finished(self) -> Iterator[Cell]:
+        """Give the cells that were filed since it was last called."""
+        done, self._ready = self._ready, []
+        yield from done
 
 
 def _flop(study: Study) -> float:

@@ -1,6 +1,7 @@
 """From a configuration to runs, to measurements, to a folder.
 
-`run` is the way in from Python, `Simulation` the lifecycle behind it, `Result` what comes out.
+`run` is the way in from Python, `Session` the lifecycle behind it (`Simulation` that of one configuration), and
+`Result` what comes out.
 """
 
 import lazy_loader

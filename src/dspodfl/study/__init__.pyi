@@ -1,9 +1,13 @@
 from . import terminal as terminal
+from .api import run as run
 from .builder import Own as Own
 from .builder import Setting as Setting
 from .builder import build as build
 from .builder import user_names as user_names
+from .division import Division as Division
 from .division import agreed as agreed
+from .division import choose_split as choose_split
+from .division import divide as divide
 from .forecast import ADVICE as ADVICE
 from .forecast import expected_seconds as expected_seconds
 from .pictures import PICTURES as PICTURES
@@ -19,43 +23,55 @@ from .result import read_config as read_config
 from .result import read_parquet as read_parquet
 from .result import read_summary as read_summary
 from .result import replay as replay
-from .session import Simulation as Simulation
+from .session import Session as Session
+from .session import SessionHooks as SessionHooks
 from .session import Update as Update
-from .session import run as run
+from .session import open_folder as open_folder
+from .session import release_data as release_data
+from .simulation import Simulation as Simulation
+from .study import Hooks as Hooks
 from .study import Study as Study
-from .study import Watch as Watch
 from .study import measure as measure
 from .terminal import say as say
 from .timing import Stopwatch as Stopwatch
 from .timing import spent as spent
 from .waves import Plan as Plan
+from .waves import free_memory as free_memory
 
 __all__ = [
     "ADVICE",
     "PICTURES",
+    "Division",
+    "Hooks",
     "Own",
     "Picture",
     "Plan",
     "Progress",
     "Result",
+    "Session",
+    "SessionHooks",
     "Setting",
     "Simulation",
     "Stopwatch",
     "Study",
     "Update",
-    "Watch",
     "agreed",
     "build",
+    "choose_split",
+    "divide",
     "expected_seconds",
     "for_command",
+    "free_memory",
     "has_journal",
     "measure",
+    "open_folder",
     "ordered",
     "parquet",
     "provenance",
     "read_config",
     "read_parquet",
     "read_summary",
+    "release_data",
     "replay",
     "run",
     "say",

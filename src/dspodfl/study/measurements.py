@@ -1,12 +1,14 @@
-"""What a study has come to so far: measured here, and put together wherever the ranks meet."""
+"""What a study has measured so far: here, and put together wherever the ranks meet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,37 +22,59 @@ from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.rows import Rows
 from dspodfl.study.study import Measurement, Start, Study
 
+RUN = "run"
+"""The column of a checkpoint's rows that has the number of the run, where names do not tell runs apart."""
+
 
 @dataclass(eq=False)
-class Harvest:
+class Measurements:
     """What was measured over a while, by the numbers of the runs."""
 
     rows: list[MetricsRow] | Rows = field(default_factory=list)
+    runs: MutableSequence[int] = field(default_factory=list)
+    """The run of each row, by its number in the study."""
     accuracies: dict[int, Tensor | None] = field(default_factory=dict)
-    """Run -> each client's accuracy when it was last looked at, (clients,)."""
+    """Run -> each client's accuracy when it was last evaluated, (clients,)."""
     finished: dict[int, Tensor] = field(default_factory=dict)
     """Run of a finished wave -> its final models, (clients, p)."""
     iterations: int = 0
     """Of all runs together."""
 
-    def add(self, other: Harvest) -> None:
-        """What was measured after it, or elsewhere."""
+    def add(self, other: Measurements) -> None:
+        """Append what was measured after it, or on another rank."""
         self.rows.extend(other.rows)
+        self.runs.extend(other.runs)
         self.accuracies |= other.accuracies
         self.finished |= other.finished
         self.iterations += other.iterations
 
 
-class Findings:
-    """What a study has come to so far; one that is taken up again begins with what its checkpoint holds.
+class StudyProgress:
+    """What a study has measured so far; one that is resumed begins with what its checkpoint holds.
 
     What is measured here is news until the ranks meet; from then on rank 0 knows it of all of them.
+
+    Args:
+        study: What is run.
+        division: Which of its runs, or clients, are on this rank.
+        start: The checkpoint that it is resumed from.
+        record: Whether events are recorded.
+        models: Whether the final models of a finished wave are kept while the next one runs.
     """
 
-    def __init__(self, study: Study, division: Division, start: Checkpoint | None = None, record: bool = False) -> None:
-        self._study, self._division, self._start = study, division, start
+    def __init__(
+        self,
+        study: Study,
+        division: Division,
+        start: Checkpoint | None = None,
+        record: bool = False,
+        *,
+        models: bool = True,
+    ) -> None:
+        self._study, self._division, self._start, self._keeps_models = study, division, start, models
         self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
-        self.known, self._news = Harvest(Rows()), Harvest()  # rows that stay are held as compact columns
+        self.known = Measurements(Rows(), array("q"))  # rows that stay are held as compact columns
+        self._news = Measurements()
         self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
         self.last: Measurement | None = None
@@ -63,14 +87,16 @@ class Findings:
         self._places: dict[int, int] = {}  # run that advances -> where it stands, as far as known here
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
         if start is not None:
-            self._take_up(start, record)
+            self._resume(start, record)
 
-    def _take_up(self, start: Checkpoint, record: bool) -> None:
+    def _resume(self, start: Checkpoint, record: bool) -> None:
         """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
         ran = int(start.about["run_iterations"])
-        self.known = Harvest(Rows.of(start.metrics), dict(start.accuracies), dict(start.finished), ran)
-        last = start.metrics.sort_values("iteration", kind="stable").groupby(["algorithm", "seed"]).tail(1)
-        self._see(last.to_dict("records"))  # type: ignore[arg-type]
+        runs = self._runs_of(start.metrics)
+        accuracies: dict[int, Tensor | None] = dict(start.accuracies)
+        self.known = Measurements(Rows.of(start.metrics), array("q", runs), accuracies, dict(start.finished), ran)
+        last = start.metrics.assign(run=runs).sort_values("iteration", kind="stable").groupby("run").tail(1)
+        self._see(last.drop(columns="run").to_dict("records"), last["run"].tolist())  # type: ignore[arg-type]
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
         if record:
             for wave in start.plan.done:
@@ -78,11 +104,17 @@ class Findings:
             for wave in start.plan.left[:1]:
                 self.recorder.redraw(self._study.runs, wave, start.iteration)
 
-    def _see(self, rows: Iterable[MetricsRow]) -> None:
-        """Keep the last row of each run."""
+    def _runs_of(self, metrics: pd.DataFrame) -> list[int]:
+        """The run of each row of a checkpoint: it has a column of them where names do not tell runs apart."""
+        if RUN in metrics:
+            return [int(run) for run in metrics[RUN]]
         place = {name: r for r, name in enumerate(self.names)}
-        for row in rows:
-            r = place[str(row["algorithm"]), int(str(row["seed"]))]
+        pairs = zip(metrics["algorithm"], metrics["seed"], strict=True)
+        return [place[str(algorithm), int(seed)] for algorithm, seed in pairs]
+
+    def _see(self, rows: Iterable[MetricsRow], runs: Iterable[int]) -> None:
+        """Keep the last row of each run."""
+        for r, row in zip(runs, rows, strict=True):
             if r not in self.latest or int(str(row["iteration"])) >= int(str(self.latest[r]["iteration"])):
                 self.latest[r] = row
 
@@ -104,7 +136,7 @@ class Findings:
         return max([1, self.iteration, *self.ended.values()])
 
     def position(self) -> Start | None:
-        """Where the study is taken up again; None where it begins."""
+        """Where the study is resumed; None where it begins."""
         if self._start is None:
             return None
         reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
@@ -120,7 +152,7 @@ class Findings:
 
     def add(self, found: Measurement, seconds: float) -> None:
         """Something was measured here."""
-        self._news.add(Harvest(found.rows, dict(zip(found.runs, found.accuracies, strict=True))))
+        self._news.add(Measurements(found.rows, found.runs, dict(zip(found.runs, found.accuracies, strict=True))))
         self.last, self.seconds, self._places = found, seconds, found.places
 
     def stop_at(self, found: Measurement, seconds: float) -> None:
@@ -134,18 +166,22 @@ class Findings:
         self._places = {run: k for _, places in everyone for run, k in places.items()}
         self.last, self.iteration, self.seconds = found, max(self._places.values()), seconds
 
-    def meet(self, over: bool) -> list[MetricsRow]:
-        """Put together what the ranks have measured since they last met; all call it. Gives the rows.
+    def meet(self, over: bool) -> Measurements:
+        """Put together what the ranks have measured since they last met; all call it.
 
-        ``over`` says whether every run of the wave is over, on all ranks.
+        Args:
+            over: Whether every run of the wave is over, on all ranks.
+
+        Returns:
+            What is new, on rank 0 that of all ranks.
         """
         found, news, team = self.last, self._news, self._division.team
-        self._news, self.over = Harvest(), over
-        if found and over and len(found.plan.left[0]) < len(self._study.runs):
+        self._news, self.over = Measurements(), over
+        if self._keeps_models and found and over and len(found.plan.left[0]) < len(self._study.runs):
             # The models of the next wave will take the place of these.
             news.finished = {r: found.models(r).cpu() for r in found.wave}
         if self._division.kind == "runs":
-            everyone, news = team.gather(news) or [], Harvest()
+            everyone, news = team.gather(news) or [], Measurements()
             for one in everyone:
                 news.add(one)
         if self._division.kind == "clients":
@@ -155,8 +191,8 @@ class Findings:
                 self._elsewhere |= news.finished.keys()
                 news.finished = {}
         self.known.add(news)
-        self._see(news.rows)
-        return list(news.rows)
+        self._see(news.rows, news.runs)
+        return news
 
     @property
     def ran(self) -> int:
@@ -170,7 +206,7 @@ class Findings:
 
     @property
     def effort(self) -> dict[str, Any]:
-        """What it took, as it is put away."""
+        """What it took, as a checkpoint has it."""
         return {"wall_seconds": self.seconds, "run_iterations": self.known.iterations}
 
     def report(self, running: float | None = None) -> dict[str, Any]:
@@ -200,11 +236,14 @@ class Findings:
         ended = self.over and self._pending is None
         nothing = ended or (found.iteration == 0 and self._pending is not None)  # the wave begins again
         furthest = max(self._places.values())
+        metrics = typed(self.known.rows)
+        if len(set(self.names)) < len(self.names):
+            metrics[RUN] = np.array(self.known.runs, dtype=np.int64)
         behind = {} if ended else {str(run): k for run, k in sorted(self._places.items()) if k < furthest}
         return Checkpoint(
             found.plan.finished() if ended else found.plan,
             0 if ended else furthest,
-            typed(self.known.rows),
+            metrics,
             (lambda: ()) if nothing else found.pieces,
             self.known.finished,
             {r: own.contiguous() for r, own in self.known.accuracies.items() if own is not None},

@@ -1,43 +1,36 @@
-"""Run a configuration, in Python: ``result = run(Config(...))``."""
+"""The lifecycle of a study that is run: open a folder, start or resume, iterate, save checkpoints, stop.
+
+A `Session` advances any `Study`: the runs of one configuration (`dspodfl.study.simulation.Simulation`) or the stacked
+runs of many cells of a grid (`dspodfl.experiments.Sweep`); in one process, or as one rank of several.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Algorithm, Schedule
-from dspodfl.analysis import MetricsRow, summarize
-from dspodfl.config import Config, as_config, dumps
-from dspodfl.engine import LocalTransport, Transport, choose_device, choose_precision
-from dspodfl.errors import InputError, Interrupt
-from dspodfl.network import Graph, as_graph
-from dspodfl.problem.data import Dataset, Federation, as_data, parts
-from dspodfl.study import client_tables as roster
-from dspodfl.study.arguments import check_inputs, check_options
-from dspodfl.study.brought import Brought
-from dspodfl.study.builder import Own, build
-from dspodfl.study.division import Pace, agreed, divide, expected_rows
-from dspodfl.study.forecast import ADVICE, Work, expected_seconds
-from dspodfl.study.measurements import Findings
-from dspodfl.study.progress import Progress, for_python
+from dspodfl.analysis import MetricsRow
+from dspodfl.engine import Transport, choose_precision
+from dspodfl.problem.data import Federation, parts
+from dspodfl.study.division import Division, Pace, agreed
+from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
-from dspodfl.study.result import Key, Result, ordered
+from dspodfl.study.result import Key
 from dspodfl.study.store.checkpoint import Checkpoint
-from dspodfl.study.store.resume import Unfinished, compare_complete, complete, config_of
-from dspodfl.study.store.rows import warning
-from dspodfl.study.store.run_folder import Keeper, claim_run
-from dspodfl.study.study import Measurement, Watch, measure
+from dspodfl.study.store.checkpoint_writer import CheckpointWriter
+from dspodfl.study.store.resume import Unfinished
+from dspodfl.study.store.run_folder import RunFolder
+from dspodfl.study.study import Hooks, Measurement, Study, measure
 from dspodfl.study.timing import Stopwatch
-from dspodfl.study.waves import Plan, free_memory
+from dspodfl.study.waves import Plan
 
 _MEET = 1000
 """Iterations between two meetings of ranks, at most, where runs are not evaluated at multiples of a number."""
@@ -45,7 +38,7 @@ _MEET = 1000
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What a callback hears after each evaluation; a callback that returns True ends the study there."""
+    """What a callback is called with after each evaluation; a callback that returns True ends the study there."""
 
     iteration: int
     iterations: int
@@ -61,114 +54,98 @@ class Update:
         raise KeyError((algorithm, seed))
 
 
-Callback = Callable[[Update], object]
+@dataclass(eq=False)
+class SessionHooks:
+    """What is called while a session runs; nothing, unless given."""
+
+    on_plan: Callable[[Plan], None] = lambda plan: None
+    """With the plan before it begins, and again whenever it changes."""
+    on_iteration: Callable[[int], None] = lambda iteration: None
+    """After every iteration, with how many are done, those of finished waves included."""
+    on_batch: Callable[[float], None] | None = None
+    """Before each batch of an evaluation, with the share of it that is done."""
+    on_measured: Callable[[Measurement], None] = lambda found: None
+    """With each evaluation of runs that advance on this rank."""
+    on_rows: Callable[[Sequence[MetricsRow], Sequence[int]], None] = lambda rows, runs: None
+    """Where ranks meet: with the rows of all of them since they last met (on rank 0), and the run of each row."""
 
 
-class Simulation:
-    """A study that is being run: iterate over it, and take the result whenever you like.
+@dataclass(eq=False)
+class Session:
+    """A study that is being run: iterate over it; each evaluation of each wave is an `Update`.
 
-    ``run`` is this with the loop inside; iterate yourself to be able to stop and still have what was measured.
+    Args:
+        study: What is run.
+        device: Where.
+        division: Which of its runs, or clients, this rank has.
+        hooks: What is called meanwhile.
+        timing: Counts what the time went into.
+        record_events: Whether events are recorded.
+        keep_models: Whether the final models of finished waves are kept.
     """
 
-    def __init__(
+    study: Study
+    device: torch.device
+    division: Division
+    hooks: SessionHooks = field(default_factory=SessionHooks)
+    timing: Stopwatch = field(default_factory=Stopwatch)
+    record_events: bool = False
+    keep_models: bool = True
+    plan: Plan | None = field(default=None, init=False)
+    stopped: bool = field(default=False, init=False)
+    """Whether the study was ended before its time."""
+    _writer: CheckpointWriter | None = field(default=None, init=False)
+    _start: Checkpoint | None = field(default=None, init=False)
+    _stop: Callable[[], bool] | None = field(default=None, init=False)
+    _extra: Mapping[str, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = StudyProgress(self.study, self.division)
+        """What has been measured so far."""
+
+    @property
+    def team(self) -> Transport:
+        """The ranks that run this study together."""
+        return self.division.team
+
+    @cached_property
+    def precision(self) -> str:
+        """The precision that models are computed in."""
+        return choose_precision(self.study.precision, self.device)[0]
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Device, versions and commit."""
+        return provenance(self.device)
+
+    # --- start or resume --------------------------------------------------------------------------------------
+
+    def attach(
         self,
-        config: Config | Mapping[str, Any] | str | Path | None = None,
-        *,
-        model: Any = None,
-        data: Any = None,
-        graph: Any = None,
-        schedules: Mapping[str, Schedule] | None = None,
-        algorithms: Sequence[Algorithm | Schedule | str | Mapping[str, Any]] | None = None,
-        device: str = "auto",
-        record_events: bool = False,
-        tick: Callable[[int], None] | None = None,
-        on_plan: Callable[[Plan], None] | None = None,
-        team: Transport | None = None,
-        progress: Progress | None = None,
+        writer: CheckpointWriter | None,
+        stop: Callable[[], bool] | None,
+        start: Checkpoint | None = None,
+        **extra: Any,
     ) -> None:
-        self.timing = Stopwatch()
-        """What the time went into."""
-        check_inputs(schedules, device)
-        config, self.team = as_config(config), team or LocalTransport()
-        self.device = choose_device(device)
-        choose_precision(config.train.precision, self.device)
-        brought = Brought.of(config, algorithms, schedules)
-        config = brought.config
-        own = Own(model, _own_data(data, config), _own_graph(graph, config), brought.algorithms)
-        with self.timing.during("building"):
-            on_progress = progress.stage if progress else None
-            made = agreed(self.team, lambda: build(config, own, on_progress=on_progress))
-        self.config, self.study, self.settings = made
-        self.precision = choose_precision(self.study.precision, self.device)[0]
-        free = free_memory(self.device) // (self.team.local_ranks if self.device.type == "cpu" else 1)
-        self.division = divide(self.config.scale.split, self.study.runs, self.team, free)
-        self._members = roster.members(self.settings) if self.team.rank == 0 else {}
-        if self.division.kind == "clients":
-            self._let_go()
-        self.plan: Plan | None = None
-        self._tick, self._on_plan, self._record, self._progress = tick, on_plan, record_events, progress
-        self._models_evaluated, self._evaluated_before = 0, 0.0
-        self._first: tuple[float, int] | None = None  # seconds of training and run-iterations after the first iteration
-        if progress is not None and progress.mode == "off":
-            self._progress = None
-        self._keeper: Keeper | None = None
-        self._start: Checkpoint | None = None
-        self._stop: Callable[[], bool] | None = None
-        self.stopped = False
-        """Whether the study was ended before its time."""
-        self._findings = Findings(self.study, self.division)
+        """Have checkpoints written while the study runs, and resume from one.
 
-    def _let_go(self) -> None:
-        """Keep the samples of the clients that are held here, and let go of all others."""
-        first = {run.seed: r for r, run in reversed(list(enumerate(self.study.runs)))}
-        owned = [self.division.owned(first[setting.seed]) for setting in self.settings]
-        held = parts([setting.data for setting in self.settings], owned)
-        self.settings = [replace(setting, data=data) for setting, data in zip(self.settings, held, strict=True)]
-        mine = {setting.seed: setting.data for setting in self.settings}
-        self.study = replace(self.study, runs=[replace(run, data=mine[run.seed]) for run in self.study.runs])
-
-    def keep(
-        self,
-        keeper: Keeper | None,
-        stop: Callable[[], bool],
-        *,
-        overwrite: bool = False,
-        before: Unfinished | None = None,
-    ) -> list[str]:
-        """Have a keeper put away where the study stands while it runs; ``stop`` is asked, often, whether to end there.
-
-        ``before`` is a run that is gone on with, whose folder the keeper has reopened; without one the keeper takes a
-        new folder. Of several ranks the first one has the keeper, and all call this. Gives what a person should know.
+        Args:
+            writer: Writes them, on rank 0; None elsewhere, or where no checkpoints are wanted.
+            stop: Called often; where it returns True, the session saves a checkpoint and ends.
+            start: The checkpoint to resume from; all ranks have read it.
+            **extra: What else the manifest of a checkpoint says.
         """
-        notes: list[str] = []
-        if before is not None:
-            agreed(self.team, lambda: self._check(before))
-            notes = before.notes + before.elsewhere(
-                self._provenance | {"precision": self.precision, "ranks": self.team.ranks}
-            )
-            self._start = before.start
-            if self._start is not None:
-                about = self._start.about
-                self.timing.add(about.get("seconds", {"training": about["wall_seconds"]}))
-        else:
-            config = dumps(self.config.model_dump())
-            agreed(self.team, lambda: keeper.create(overwrite=overwrite, config=config) if keeper else None)
-        table = self.config.checkpoint
-        if keeper:
-            keeper.when(table.every_iterations, table.every_minutes, table.keep)
-        self._keeper, self._stop = keeper, stop
-        many = warning(sum(self.study.evaluations(run.need or self.study.longest) for run in self.study.runs))
-        return [*notes, *([many] if many else [])]
-
-    def _check(self, before: Unfinished) -> None:
-        before.check(self.config)
-        if before.start is not None:
+        self._writer, self._stop, self._start, self._extra = writer, stop, start, extra
+        if start is not None:
             sizes = Counter(self.study.groups)
-            large = [wave for wave in before.start.plan.left if sizes[self.study.groups[wave[0]]] >= self.team.ranks]
-            self.division.check(large, not before.start.about.get("behind"))
+            large = [wave for wave in start.plan.left if sizes[self.study.groups[wave[0]]] >= self.team.ranks]
+            self.division.check(large, not start.about.get("behind"))
+            self.timing.add(start.about.get("seconds", {"training": start.about["wall_seconds"]}))
+
+    # --- iterate ----------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Update]:
-        """Run the study; each evaluation of each wave is an update. ``tick`` hears how many iterations are done."""
+        """Run the study."""
         updates = self._iterate()
         while True:
             with self.timing.during("training"):  # what is done with an update is not the study's time
@@ -178,105 +155,80 @@ class Simulation:
             yield update
 
     def _iterate(self) -> Iterator[Update]:
-        findings = self._findings = Findings(self.study, self.division, self._start, record=self._record)
-        keeper, before, show = self._keeper, 0, self._progress
-        self._evaluated_before = self.timing.seconds["evaluation"]
+        progress = self.progress = StudyProgress(
+            self.study, self.division, self._start, record=self.record_events, models=self.keep_models
+        )
+        writer, stop, before, hooks = self._writer, self._stop, 0, self.hooks
         if self._start is not None:
-            self.plan, before = self._start.plan, findings.done
+            self.plan, before = self._start.plan, progress.done
 
         def tick(iteration: int, runs: int) -> None:
-            findings.advance(iteration, runs, findings.seconds)
-            if self._tick:
-                self._tick(before + iteration)
-            if show:
-                self._first = self._first or (self.timing.seconds["training"], findings.known.iterations + findings.ran)
-                show.update(before + iteration, before + iteration)
+            progress.advance(iteration, runs, progress.seconds)
+            hooks.on_iteration(before + iteration)
 
-        def reach(iteration: int) -> int:
-            assert keeper is not None
-            return iteration + 1 if self._stop and self._stop() else keeper.reach(iteration)
-
-        block = findings.recorder.add if self._record else Watch.block
-        ahead = reach if keeper else None
-        start = findings.position()
-        first = start.iteration if start and start.meets else 0
-        pace = Pace(self.team, self.study.every or _MEET, self.study.iterations, ahead, first)
-        alone = self.team.ranks == 1
-        apart = self.division.kind == "runs"
-        waits = (lambda: apart and not pace.over) if not alone else Watch.waits
-        watch = Watch(tick, block, self._planned, ahead if alone else pace.reach, waits, timing=self.timing)
-        stop = self._stop
-        if stop is not None:
-            watch.stop = self._heard(stop) if apart else stop
-        if show:
-            watch.batch = partial(show.stage, "evaluating")
-        self._note(list(findings.known.rows))
+        start = progress.position()
+        pace, watch = self._paced(tick, start.iteration if start and start.meets else 0)
+        alone, apart = self.team.ranks == 1, self.division.kind == "runs"
+        self._rows_known(progress.known.rows, progress.known.runs)
         for found in measure(self.study, self.device, watch, start, self.division):
-            last = findings.last
+            last = progress.last
             if last is not None and last.wave != found.wave:
                 before += last.iteration if last.over else 0
             if self._ended_within(found, pace):
-                findings.stop_at(found, self.timing.total)
-                self._note(findings.meet(over=False))
+                progress.stop_at(found, self.timing.total)
+                self._meet(over=False)
                 self.stopped = True
-                self.put_away()
+                self.save_checkpoint()
                 return
-            findings.add(found, self.timing.total)
+            progress.add(found, self.timing.total)
             met = not apart or pace.met(found.iteration)  # ranks that share each run are never apart
             if met:
                 pace.over = found.over if alone else not self.team.any(not found.over)
-                self._note(findings.meet(pace.over))
-                if self.team.broadcast(
-                    bool(keeper and keeper.due(found.iteration, not found.rows)) and not self.complete
-                ):
+                self._meet(pace.over)
+                due = bool(writer and writer.due(found.iteration, not found.rows))
+                if self.team.broadcast(due and not self.complete):
                     self._save()
             if found.rows:
-                self._measured(found)
-                yield Update(found.iteration, self.study.longest, found.rows, found, findings.names)
+                hooks.on_measured(found)
+                yield Update(found.iteration, self.study.longest, found.rows, found, progress.names)
             if met and self.team.any(bool(stop and stop())):
                 self.stopped = True
-                self.put_away()
+                self.save_checkpoint()
                 return
 
+    def _paced(self, tick: Callable[[int, int], None], first: int) -> tuple[Pace, Hooks]:
+        """Where ranks meet, and what the study calls while it is measured."""
+        writer, stop, team = self._writer, self._stop, self.team
+
+        def reach(iteration: int) -> int:
+            assert writer is not None
+            return iteration + 1 if stop and stop() else writer.reach(iteration)
+
+        ahead = reach if writer else None
+        pace = Pace(team, self.study.every or _MEET, self.study.iterations, ahead, first)
+        alone, apart = team.ranks == 1, self.division.kind == "runs"
+        watch = Hooks(tick, plan=self._planned, batch=self.hooks.on_batch, timing=self.timing)
+        watch.reach = ahead if alone else pace.reach
+        if self.record_events:
+            watch.block = self.progress.recorder.add
+        if not alone:
+            watch.waits = lambda: apart and not pace.over
+        if stop is not None:
+            watch.stop = self._heard(stop) if apart else stop
+        return pace, watch
+
     def _planned(self, plan: Plan) -> None:
-        """Count the iterations of all waves, say where memory made waves smaller, and how long it will take."""
-        self.plan, show = plan, self._progress
-        if self._on_plan:
-            self._on_plan(plan)
-        if show is None:
-            return
-        whole = self.study.longest * len(plan.done + plan.left)
-        show.start(whole, whole)
-        show.estimate = self.estimate
-        if plan.halvings:
-            sizes = ", ".join(str(len(wave)) for wave in plan.left)
-            show.say(f"out of memory: continuing with smaller waves (runs: {sizes})")
-        elif not self.measured:
-            with self.timing.during("building"):
-                seconds = expected_seconds([self.study], self.device)
-            show.forecast(None if seconds is None else seconds / self.team.ranks, ADVICE)
+        self.plan = plan
+        self.hooks.on_plan(plan)
 
-    def _measured(self, found: Measurement) -> None:
-        """Show what was measured, and count the models that were evaluated: of row 0, one for each seed."""
-        if self._progress:
-            self._progress.show(found.rows)
-        runs = [self.study.runs[r] for r in found.runs]
-        if found.iteration == 0:
-            self._models_evaluated += len({run.seed for run in runs})
-        else:
-            self._models_evaluated += sum(min(self.study.eval_clients or run.clients, run.clients) + 1 for run in runs)
+    def _meet(self, over: bool) -> None:
+        """Put together what the ranks have measured, and hand it on."""
+        news = self.progress.meet(over)
+        self._rows_known(list(news.rows), news.runs)
 
-    def estimate(self) -> float | None:
-        """Seconds that the whole study takes, from what training and evaluation took so far; None if unknown."""
-        seconds, work, found = self.timing.seconds, Work.of(self.study), self._findings
-        if self._first is None or not self._models_evaluated:
-            return None
-        before, done = self._first[0], found.known.iterations + found.ran - self._first[1]
-        if done <= 0:
-            return None
-        training = (seconds["training"] - before) / done * sum(run.need or 0 for run in self.study.runs)
-        a_model = (seconds["evaluation"] - self._evaluated_before) / self._models_evaluated
-        return training + a_model * work.evaluations * work.models
+    def _rows_known(self, rows: Sequence[MetricsRow] | Any, runs: Sequence[int]) -> None:
+        if len(rows):
+            self.hooks.on_rows(rows, runs)
 
     def _heard(self, stop: Callable[[], bool]) -> Callable[[], bool]:
         """Whether to stop, said here or on any other rank; ranks that have different runs are not asked together."""
@@ -299,252 +251,125 @@ class Simulation:
             return found.stopped
         return (found.stopped or pace.met(found.iteration)) and self.team.any(found.stopped)
 
-    def _note(self, rows: Sequence[MetricsRow]) -> None:
-        """Have the keeper write rows down, if there are any, and if there is one."""
-        keeper = self._keeper
-        if keeper is None or not rows:
-            return
-        with self.writing():
-            beside = {"interrupted_at": self._findings.iteration, **self._findings.effort, **self._times()}
-            if keeper.begun:
-                keeper.note(rows, **beside)
-            else:
-                config = self.config.model_dump(mode="json")
-                header = {"study": self._about(), "config": config, "options": keeper.options}
-                keeper.begin(self.result(models=False), header, rows, **beside)
+    # --- checkpoints ------------------------------------------------------------------------------------------
 
-    def writing(self) -> AbstractContextManager[None]:
-        """Count the time of a block as that of writing."""
-        return self.timing.during("writing")
-
-    def _times(self) -> dict[str, Any]:
-        seconds = self.timing.seconds
-        return {"wall_seconds": sum(seconds.values()), "seconds": seconds}
-
-    def put_away(self) -> None:
-        """Write a checkpoint of where the study stands now, if there is a keeper and anything left to do.
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint of where the study is now, if checkpoints are written and anything is left to do.
 
         All ranks call it, where they have met.
         """
-        if self.team.broadcast(bool(self._keeper) and self.measured and not self.complete):
+        if self.team.broadcast(bool(self._writer) and self.measured and not self.complete):
             self._save()
 
     def _save(self) -> None:
         """Every rank writes what its clients carry, and rank 0 the rest."""
         with self.writing():
-            self._write(self.checkpoint())
-
-    def _write(self, made: Checkpoint) -> None:
-        if self.team.ranks == 1 and self._keeper:
-            self._keeper.save(made)
-            return
-        folder = self.team.broadcast(str(self._keeper.folder) if self._keeper else None)
-        (self._keeper or Keeper(Path(folder))).save(made, self.team)
+            made = self.checkpoint()
+            if self.team.ranks == 1 and self._writer:
+                self._writer.save(made)
+                return
+            folder = self.team.broadcast(str(self._writer.folder) if self._writer else None)
+            (self._writer or CheckpointWriter(Path(folder))).save(made, self.team)
 
     def checkpoint(self) -> Checkpoint:
-        """Where the study stands; good until it goes on."""
-        return self._findings.checkpoint(
-            {
-                "config": self.config.model_dump(mode="json"),
-                "options": self._keeper.options if self._keeper else {},
-                "precision": self.precision,
-                "ranks": self.team.ranks,
-                **self._times(),
-                **self._provenance,
-            }
-        )
+        """Where the study is; good until it goes on."""
+        about = {"precision": self.precision, "ranks": self.team.ranks, **self.times(), **self.provenance}
+        return self.progress.checkpoint({**self._extra, **about})
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Count the time of a block as that of writing."""
+        return self.timing.during("writing")
+
+    def times(self) -> dict[str, Any]:
+        """The seconds so far, in all and by what they went into."""
+        seconds = self.timing.seconds
+        return {"wall_seconds": sum(seconds.values()), "seconds": seconds}
 
     @property
     def complete(self) -> bool:
         """Whether every run has been measured after its last iteration."""
-        return self._findings.complete
+        return self.progress.complete
 
     @property
     def measured(self) -> bool:
         """Whether there is anything to make a result of."""
-        return bool(self._findings.known.rows)
-
-    def result(self, *, models: bool = True) -> Result:
-        """What has been measured so far, with or without the models as they are now.
-
-        Where there are several ranks, all ask for the models together, and the result of rank 0 is the whole one.
-        """
-        if not self.measured and self.team.rank == 0:
-            raise InputError("result", "nothing", "taken after at least one evaluation")
-        held = self._findings.models() if models else {}
-        metrics = ordered(self._findings.known.rows, self.config.labels)
-        return Result(
-            metrics,
-            roster.clients(self.study.runs, self._findings.known.accuracies, self._members),
-            {setting.seed: roster.setting(setting) for setting in self.settings},
-            {
-                "study": self._about(),
-                "algorithms": summarize(
-                    metrics, self.config.eval.targets, sorted(set(self.config.eval.at_delay)), self.config.train.budget
-                ),
-            },
-            dumps(self.config.model_dump()),
-            held,
-            self._findings.events(),
-            self._times,
-        )
-
-    def _about(self) -> dict[str, Any]:
-        """Provenance: speed, versions, device, commit, and what should be known of the data and the rates."""
-        times = self._times()
-        return {
-            **self._findings.report(times["seconds"]["training"] + times["seconds"]["evaluation"]),
-            **times,
-            "evaluated": self._evaluated(),
-            "budget": self.config.train.budget.record(),
-            "precision": self.precision,
-            "plan": None if self.plan is None else self.plan.report(),
-            "scale": self._scale(),
-            **self._provenance,
-            "seeds": {str(found.seed): roster.report(found, self._findings.furthest) for found in self.settings},
-        }
-
-    def _evaluated(self) -> dict[str, Any]:
-        """How many test samples and clients are evaluated, and a sentence where it is not all of them."""
-        samples, clients = len(self.settings[0].data.dataset.x_test), self.settings[0].rates.graph.n
-        some = min(self.study.eval_samples or samples, samples), min(self.study.eval_clients or clients, clients)
-        parts = [f"{some[1]:,} of {clients:,} clients"] if some[1] < clients else []
-        parts += [f"{some[0]:,} of {samples:,} test samples"] if some[0] < samples else []
-        note = f"accuracies and losses are those of {' on '.join(parts)}" if parts else None
-        return {"samples": some[0], "clients": some[1], "note": note}
-
-    def _scale(self) -> dict[str, Any]:
-        """How the study was divided; where clients were, the traffic of models, as it was and as the rates say."""
-        about = self.division.report(self.study.runs)
-        if self.division.kind == "clients" and self.team.rank == 0:
-            first = self._start.iteration if self._start else 0
-            pairs = list(zip(self.study.runs, self.division.owners, strict=True))
-            last, ended = self._findings.iteration, self._findings.ended
-            rows = [expected_rows(run, owner, first, ended.get(r, last)) for r, (run, owner) in enumerate(pairs)]
-            width = choose_precision(self.study.precision, self.device)[1].itemsize * self.study.model.parameters
-            known = [count for count in rows if count is not None]
-            one_wave = self.plan is not None and len(self.plan.done) + len(self.plan.left) == 1
-            about["bytes_sent"] = self._findings.sent
-            about["bytes_expected"] = int(sum(known) * width) if one_wave and len(known) == len(rows) else None
-        return about
-
-    @cached_property
-    def _provenance(self) -> dict[str, Any]:
-        return provenance(self.device)
+        return bool(self.progress.known.rows)
 
 
-def run(  # noqa: PLR0913
-    config: Config | Mapping[str, Any] | str | Path | None = None,
-    *,
-    model: Any = None,
-    data: Any = None,
-    graph: Any = None,
-    schedules: Mapping[str, Schedule] | None = None,
-    algorithms: Sequence[Algorithm | Schedule | str | Mapping[str, Any]] | None = None,
-    device: str = "auto",
-    callbacks: Sequence[Callback] = (),
-    record_events: bool = False,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    resume: str | Path | None = None,
-    progress: bool | None = None,
-) -> Result:
-    """Run a study and give its result.
-
-    Args:
-        config: a `Config`, the path of a TOML file, or a dictionary of tables; the paper's default setting if None.
-        model: an nn.Module, or a function that makes one.
-        data: a `Dataset`, a `Federation`, arrays ``(x, y)`` or ``(x_train, y_train, x_test, y_test)``, datasets
-            ``(train, test)``, a dictionary of splits, or a list with the ``(x, y)`` of each client (docs/python.md).
-        graph: a NetworkX graph, a list of links ``[(0, 1), (1, 2)]``, or an adjacency matrix.
-        schedules: custom algorithms by name, run next to those that the configuration names (alone, where it names
-            none).
-        algorithms: what is compared, instead of what the configuration names: names, tables of ``name`` or ``schedule``
-            and ``rule``, `Algorithm` values, and schedules, which are labelled by their names.
-        device: auto, cpu or cuda.
-        callbacks: called with each evaluation (`Update`); one that returns True ends the study there.
-        record_events: whether the result holds what fired, for replay.
-        out: a folder that the run is written to while it runs, and its result at the end.
-        overwrite: whether a result that is already there is replaced.
-        resume: the folder of a run to resume; everything that was given from Python is given again.
-        progress: whether to show progress; None shows a bar on a terminal and in a notebook, True log lines elsewhere.
+def release_data(study: Study, division: Division) -> tuple[Study, dict[tuple[int, int], Federation]]:
+    """Keep the samples of the clients that this rank holds, where clients are split; release all others.
 
     Returns:
-        The result, also where a callback has ended the study.
+        The study with what is left of its data, and that by the ids of the data and rates that it had.
+    """
+    if division.kind != "clients":
+        return study, {}
+    first = {(id(run.data), id(run.rates)): r for r, run in reversed(list(enumerate(study.runs)))}
+    places = list(first.values())
+    held = parts([study.runs[r].data for r in places], [division.owned(r) for r in places])
+    kept = dict(zip(first, held, strict=True))
+    runs = [replace(run, data=kept[id(run.data), id(run.rates)]) for run in study.runs]
+    return replace(study, runs=runs), kept
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """The folder of a run that is ready: new, or of an unfinished run."""
+
+    folder: RunFolder | None
+    """On rank 0."""
+    before: Unfinished | None
+    """What an unfinished run has left."""
+    options: dict[str, Any]
+    """How the run was started; those of an unfinished run are added to those given now."""
+    overwrite: bool = False
+
+
+def open_folder(
+    ends: ExitStack,
+    team: Transport,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    overwrite: bool = False,
+    options: dict[str, Any],
+) -> Opened:
+    """Claim the folder of a new run, or reopen that of an unfinished one: the one place where this is done.
+
+    Rank 0 holds the folder until ``ends`` closes. Of a run that is resumed it first finishes what a killed process had
+    begun there; then all ranks read it.
+
+    Args:
+        ends: What closes at the end.
+        team: The ranks; all call this.
+        out: The folder of a new run.
+        resume: The folder of an unfinished one.
+        overwrite: Whether a new run may replace what is there.
+        options: How the run is started: ``models``, ``record`` and what the process that resumes it should know.
+
+    Returns:
+        The folder, and what is in it.
 
     Raises:
-        ConfigError, InputError, DataError: something that was given cannot be used; the message says what is allowed.
-
-    >>> result = run(Config(seeds=1, algorithms=["dspodfl"], train={"iterations": 20}))
-    >>> result.metrics["iteration"].tolist()
-    [0, 20]
+        InputError: The folder cannot be used.
+        DataError: What is in it cannot be resumed.
     """
-    check_options(callbacks, out, resume, progress, record_events=record_events, overwrite=overwrite)
-    config, show = None if config is None else as_config(config), for_python(progress)
-    brought: dict[str, Any] = {"model": model, "data": data, "graph": graph, "schedules": schedules, "device": device}
-    brought |= {"algorithms": algorithms, "progress": show}
-    if out is None and resume is None:
-        with show:
-            simulation = Simulation(config, record_events=record_events, **brought)
-            _drive(simulation, callbacks)
-            return simulation.result()
-    if out is not None and resume is not None:
-        raise InputError("out", str(out), "left out: a run that is resumed stays in its folder")
-    if resume is not None and complete(Path(resume)):
-        result = Result.load(resume)
-        if config is not None:
-            given = [name for name in ("model", "data", "graph") if brought[name] is not None]
-            named = Brought.of(config, algorithms, schedules)
-            compare_complete(Path(resume), named.named, given, named.algorithms)
-        return result
-    folder = Path(resume or out or "")
-    options = {"models": True, "record": record_events}
-    with show, Interrupt() as interrupt, Keeper(folder, options) as keeper:
-        before = None
-        if resume is not None:
-            keeper.reopen()
-            before = Unfinished.read(folder)
-            keeper.recover()
-            config = config or config_of(folder, Brought.of(Config(), algorithms, schedules).algorithms)
-            options["record"] = record_events or bool(before.options.get("record"))
-        else:
-            claim_run(folder, options, overwrite=overwrite)
-        simulation = Simulation(config, record_events=options["record"], **brought)
-        for note in simulation.keep(keeper, lambda: bool(interrupt.heard), overwrite=overwrite, before=before):
-            warnings.warn(note, stacklevel=2)
-        with interrupt.patiently():
-            _drive(simulation, callbacks)
-            if interrupt.heard and not simulation.measured:
-                raise interrupt.heard
-            result = simulation.result()
-            with simulation.writing():
-                keeper.finish(result, models=True)
-        if interrupt.heard and not simulation.complete:
-            raise interrupt.heard
-        return result
+    first = team.rank == 0
 
+    def opened() -> tuple[RunFolder | None, Unfinished | None]:
+        if not first:
+            return None, None
+        folder = ends.enter_context(RunFolder(resume or out or Path(), options))
+        if resume is None:
+            folder.claim(overwrite=overwrite)
+            return folder, None
+        folder.reopen()
+        before = Unfinished.read(resume)
+        folder.recover()
+        return folder, before
 
-def _drive(simulation: Simulation, callbacks: Sequence[Callback]) -> None:
-    """Run a study until it ends, or a callback ends it."""
-    for update in simulation:
-        answers = [callback(update) for callback in callbacks]
-        if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
-            simulation.put_away()
-            break
-
-
-def _own_data(data: Any, config: Config) -> Dataset | Federation | None:
-    """What a user gave as data; what should be known of it is said as a warning."""
-    if data is None:
-        return None
-    found = as_data(data, config.seed if config.data.seed is None else config.data.seed)
-    for note in found.notes:
-        warnings.warn(note, stacklevel=4)
-    return found.data
-
-
-def _own_graph(graph: Any, config: Config) -> Graph | None:
-    if graph is None:
-        return None
-    explicit = "clients" in config.model_fields_set and "count" in config.clients.model_fields_set
-    return as_graph(graph, config.clients.count if explicit else None)
+    folder, before = agreed(team, opened)
+    if resume is not None:
+        before = agreed(team, lambda: before or Unfinished.read(resume))
+        options |= {key: value for key, value in before.options.items() if value}
+    return Opened(folder, before, options, overwrite)

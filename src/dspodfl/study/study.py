@@ -195,7 +195,7 @@ class Start:
 
 
 @dataclass(eq=False)
-class Watch:
+class Hooks:
     """Who is told what happens while a study runs: nobody, unless told otherwise."""
 
     tick: Callable[[int, int], None] = lambda iteration, runs: None
@@ -218,7 +218,7 @@ class Watch:
 def measure(
     study: Study,
     device: torch.device,
-    watch: Watch | None = None,
+    watch: Hooks | None = None,
     start: Start | None = None,
     division: Division | None = None,
 ) -> Iterator[Measurement]:
@@ -228,7 +228,7 @@ def measure(
     does not fit alone is an error that says how much it needs. With a ``division`` this is one process of several; all
     go through the same waves, and none of them can start a wave again.
     """
-    watch, division = watch or Watch(), division or Division.alone(study.runs)
+    watch, division = watch or Hooks(), division or Division.alone(study.runs)
     precision, dtype, compute = choose_precision(study.precision, device)
     plan = (
         start.plan
@@ -289,7 +289,7 @@ def _wave(
     wave: list[int],
     device: torch.device,
     how: tuple[str, torch.dtype, torch.dtype],
-    watch: Watch,
+    watch: Hooks,
     plan: Plan,
     start: Start | None,
     division: Division,
@@ -329,7 +329,7 @@ class _How:
     study: Study
     device: torch.device
     precision: tuple[str, torch.dtype, torch.dtype]
-    watch: Watch
+    watch: Hooks
     plan: Plan
     division: Division
 
@@ -445,7 +445,7 @@ def _copied(piece: Piece) -> Piece:
     return Piece(piece.run, piece.client, piece.link, *tables)
 
 
-def _reach(watch: Watch, until: int | None) -> Callable[[int], int] | None:
+def _reach(watch: Hooks, until: int | None) -> Callable[[int], int] | None:
     """How far a wave may go from an iteration: as far as is watched, and no further than to some iteration."""
     reach = watch.reach
     if until is None:

@@ -18,9 +18,9 @@ from dspodfl._kernels.cpu import linear as compiled
 from dspodfl.algorithms.schedules import dspodfl as sporadic
 from dspodfl.engine import state
 from dspodfl.study.store import checkpoint
-from dspodfl.study.store.checkpoint import FOLDER, MANIFEST, Store, load
+from dspodfl.study.store.checkpoint import FOLDER, MANIFEST, CheckpointStore, load
 from dspodfl.study.store.resume import Unfinished
-from dspodfl.study.store.run_folder import Keeper
+from dspodfl.study.store.run_folder import RunFolder
 
 EVERYTHING = {
     "algorithms": ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"],
@@ -38,23 +38,23 @@ def plainly(monkeypatch):
     monkeypatch.setattr(Result, "draw", lambda *_: set())
 
 
-def put_away(folder, changes, **more):
+def save_checkpoint(folder, changes, **more):
     """Run a study, putting away where it stands after each iteration; gives the checkpoints, the oldest first."""
-    with Keeper(folder, {}) as keeper:
+    with RunFolder(folder, {}) as run_folder:
         simulation = Simulation(tiny(**merged(changes, EACH)), **more)
-        simulation.keep(keeper, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    return Store(folder).sealed()[::-1]
+    return CheckpointStore(folder).sealed()[::-1]
 
 
 def gone_on(folder, path, changes, **more):
     """Go on from one of the checkpoints."""
     found = load(path)
-    with Keeper(folder, {}) as keeper:
-        keeper.reopen()
+    with RunFolder(folder, {}) as run_folder:
+        run_folder.reopen()
         simulation = Simulation(tiny(**changes), **more)
-        simulation.keep(keeper, lambda: False, before=Unfinished(folder, found, found.about["config"], {}))
+        simulation.open(run_folder, lambda: False, before=Unfinished(folder, found, found.about["config"], {}))
         for _ in simulation:
             pass
     return simulation.result()
@@ -75,7 +75,7 @@ def assert_same(one, other):
 
 def assert_any_is_gone_on_from(folder, changes, count=9, **more):
     whole = run(tiny(**changes), **more)
-    paths = put_away(folder, changes, **more)
+    paths = save_checkpoint(folder, changes, **more)
     assert len(paths) == count  # after each iteration but the last, of every wave but the last
     for path in paths:
         assert_same(gone_on(folder, path, changes, **more), whole)
@@ -123,7 +123,7 @@ def test_it_does_in_waves_that_another_memory_would_not_make(tmp_path, monkeypat
     with monkeypatch.context() as cramped:
         in_waves(cramped, 2)
         whole = run(tiny(**EVERYTHING))
-        paths = put_away(tmp_path / "out", EVERYTHING)
+        paths = save_checkpoint(tmp_path / "out", EVERYTHING)
     again = gone_on(tmp_path / "out", paths[11], EVERYTHING)
     assert_same(again, whole)
     assert again.summary["study"]["plan"]["waves"] == [5, 5]
@@ -144,7 +144,7 @@ def test_shards_are_cut_where_they_would_be_large(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_NUMBERS_IN_A_SHARD", 100)
     monkeypatch.setattr(state, "NUMBERS_IN_A_PIECE", 20)
     whole = run(tiny(**EVERYTHING))
-    paths = put_away(tmp_path / "out", EVERYTHING)
+    paths = save_checkpoint(tmp_path / "out", EVERYTHING)
     shards = sorted(path.name for path in paths[4].glob("state-*"))
     assert len(shards) > 5
     content = json.loads((paths[4] / MANIFEST).read_text())
@@ -154,7 +154,7 @@ def test_shards_are_cut_where_they_would_be_large(tmp_path, monkeypatch):
 
 def test_finished_waves_are_linked_not_written_again(tmp_path, monkeypatch):
     in_waves(monkeypatch, 2)
-    paths = put_away(tmp_path / "out", EVERYTHING)
+    paths = save_checkpoint(tmp_path / "out", EVERYTHING)
     first, second = (path / "wave-000-000.safetensors" for path in paths[-2:])
     assert first.stat().st_ino == second.stat().st_ino
 
@@ -163,7 +163,7 @@ def test_finished_waves_are_linked_not_written_again(tmp_path, monkeypatch):
 
 
 def test_a_manifest_says_what_the_study_is_and_where_it_stands(tmp_path):
-    path = put_away(tmp_path / "out", EVERYTHING)[3]
+    path = save_checkpoint(tmp_path / "out", EVERYTHING)[3]
     content = json.loads((path / MANIFEST).read_text())
     assert content["iteration"] == 4
     assert content["config"]["train"]["iterations"] == 9
@@ -178,12 +178,12 @@ def test_a_manifest_says_what_the_study_is_and_where_it_stands(tmp_path):
 @pytest.mark.parametrize("keep", [1, 3])
 def test_the_newest_are_kept_and_nothing_else(keep, tmp_path):
     changes = merged(EVERYTHING, {"checkpoint": {"every_iterations": 2, "keep": keep}})
-    with Keeper(tmp_path / "out", {}) as keeper:
+    with RunFolder(tmp_path / "out", {}) as run_folder:
         simulation = Simulation(tiny(**changes))
-        simulation.keep(keeper, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    found = [load(path).iteration for path in Store(tmp_path / "out").sealed()]
+    found = [load(path).iteration for path in CheckpointStore(tmp_path / "out").sealed()]
     assert found == [8, 6, 4, 2][:keep]
     assert len(list((tmp_path / "out" / FOLDER).iterdir())) == keep
 
@@ -226,9 +226,9 @@ def stopped(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         on_the_cpu(patch)
         changes = merged(EVERYTHING, {"checkpoint": {"every_iterations": 2, "every_minutes": 0.0}})
-        with Keeper(folder, {}) as keeper:
+        with RunFolder(folder, {}) as run_folder:
             simulation = Simulation(tiny(**changes))
-            simulation.keep(keeper, lambda: simulation._findings.iteration == 8)
+            simulation.open(run_folder, lambda: simulation.progress.iteration == 8)
             for _ in simulation:
                 pass
     return folder
@@ -242,7 +242,7 @@ def folder(stopped, tmp_path):
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_gone_on_from(what, folder):
     name, damage, says = DAMAGE[what]
-    newest, before = Store(folder).sealed()
+    newest, before = CheckpointStore(folder).sealed()
     damage(newest / name)
     with pytest.warns(UserWarning, match="resuming from the one of iteration 6 instead") as heard:
         again = run(resume=folder)
@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_gone_on_from(what
 @pytest.mark.parametrize("what", DAMAGE)
 def test_where_all_are_damaged_nothing_is_touched(what, folder):
     name, damage, says = DAMAGE[what]
-    for path in Store(folder).sealed():
+    for path in CheckpointStore(folder).sealed():
         damage(path / name)
     left = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(DataError, match=f"(?s){says}.*no whole checkpoint is left"):
@@ -264,17 +264,17 @@ def test_where_all_are_damaged_nothing_is_touched(what, folder):
 
 
 def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(folder):
-    path = Store(folder).sealed()[0] / MANIFEST
+    path = CheckpointStore(folder).sealed()[0] / MANIFEST
     path.write_text(path.read_text().replace('"format": 2', '"format": 4'))
     with pytest.raises(DataError, match=r"written by a later version of dspodfl \(format 4, here 3\)"):
         run(resume=folder)
 
 
 def test_a_shard_without_some_of_its_clients_is_found_out(tmp_path):
-    made = put_away(tmp_path / "out", EVERYTHING)[3]
+    made = save_checkpoint(tmp_path / "out", EVERYTHING)[3]
     found = load(made)
     pieces = list(found.pieces())
-    store = Store(tmp_path / "again")
+    store = CheckpointStore(tmp_path / "again")
     aside = store.aside()
     entries = checkpoint.shards(aside, "state-r0", pieces[:4]) | checkpoint.shards(aside, "state-r1", pieces[4:])
     path = store.seal(aside, found, entries)
@@ -313,7 +313,7 @@ def test_a_disk_that_is_full_ends_the_run_and_leaves_the_last_checkpoint_whole(p
             patch.setattr(checkpoint, place, full)
             with pytest.raises(DataError, match=r"a checkpoint could not be written .*No space left on device"):
                 run(tiny(**changes), out=folder)
-        store = Store(folder)
+        store = CheckpointStore(folder)
         assert [load(path).iteration for path in store.sealed()] in ([2], [4, 2])  # the second may be there already
         assert not list(store.folder.glob(".*"))
         assert_goes_on(folder, changes)
@@ -363,7 +363,7 @@ def test_a_real_disk_that_fills_up_leaves_the_last_checkpoint_whole(tmp_path):
         folder = tmp_path / "small" / "out"
         with pytest.raises(DataError, match=r"could not be written .*No space left on device"):
             run(tiny(**changes), out=folder)
-        whole = [load(path).iteration for path in Store(folder).sealed()]  # no more: their files stay open
+        whole = [load(path).iteration for path in CheckpointStore(folder).sealed()]  # no more: their files stay open
         assert whole and not list((folder / FOLDER).glob(".*"))
         shutil.copytree(folder, tmp_path / "rescued")
     assert_goes_on(tmp_path / "rescued", changes)
@@ -371,9 +371,9 @@ def test_a_real_disk_that_fills_up_leaves_the_last_checkpoint_whole(tmp_path):
 
 def test_only_the_clients_that_are_asked_for_are_read(folder):
     """Shards are mapped from their files, so that ranks can share them."""
-    found = load(Store(folder).sealed()[0])
+    found = load(CheckpointStore(folder).sealed()[0])
     mapped = Path("/proc/self/maps").read_text()
-    assert all(str(path) in mapped for path in Store(folder).sealed()[0].glob("state-*"))
+    assert all(str(path) in mapped for path in CheckpointStore(folder).sealed()[0].glob("state-*"))
     assert sum(len(piece.client) for piece in found.pieces())
 
 
@@ -410,7 +410,7 @@ def test_checkpoints_that_cannot_be_a_folder_are_an_error(tmp_path):
 def test_rows_are_written_again_only_now_and_then(tmp_path):
     """Most of them are links to those of the checkpoint before."""
     changes = merged(EVERYTHING, {"train": {"iterations": 33}, "eval": {"every": 1}})
-    paths = put_away(tmp_path / "out", changes)
+    paths = save_checkpoint(tmp_path / "out", changes)
     assert len(paths) == 32
     written = {path.stat().st_ino: len(pd.read_parquet(path)) for one in paths for path in one.glob("metrics*.parquet")}
     assert sum(written.values()) < 33 * 10 * 6  # instead of 33 · 10 · 16

@@ -16,7 +16,7 @@ from tests.study.store.test_checkpoint import small_disk
 from dspodfl import Config, DataError, InputError, Result, run
 from dspodfl.experiments.result import Outcome
 from dspodfl.study.store import files
-from dspodfl.study.store.checkpoint import FOLDER, Store
+from dspodfl.study.store.checkpoint import FOLDER, CheckpointStore
 from dspodfl.study.store.folder import Folder
 from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, MANIFEST
 from dspodfl.study.store.lock import LOCK, Lock
@@ -50,12 +50,12 @@ def stopped(folder, at=2, **changes):
 def died(folder, **changes):
     """A run whose process was killed: a journal and a checkpoint, and no result."""
     from dspodfl import Simulation
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store.run_folder import RunFolder
 
-    with Keeper(folder, {"models": True, "record": True, "beside": ""}) as keeper:
+    with RunFolder(folder, {"models": True, "record": True, "beside": ""}) as run_folder:
         config = tiny(train={"iterations": 8}, checkpoint={"every_iterations": 4}, **changes)
         simulation = Simulation(config, record_events=True)
-        simulation.keep(keeper, lambda: False)
+        simulation.open(run_folder, lambda: False)
         for update in simulation:
             if update.iteration == 6:
                 break
@@ -326,12 +326,12 @@ def test_what_is_overwritten_stays_until_something_is_measured(finished, monkeyp
 
 def test_a_new_folder_has_its_configuration_from_the_start(dspodfl):
     from dspodfl import Simulation
-    from dspodfl.study.store.run_folder import Keeper
+    from dspodfl.study.store.run_folder import RunFolder
 
-    keeper = Keeper(dspodfl.folder / "out", {"models": True, "record": False, "beside": ""})
-    Simulation(tiny()).keep(keeper, lambda: False)
+    run_folder = RunFolder(dspodfl.folder / "out", {"models": True, "record": False, "beside": ""})
+    Simulation(tiny()).open(run_folder, lambda: False)
     assert set(listing(dspodfl.folder / "out")) == {"config.toml", MANIFEST, LOCK}
-    keeper._files._lock._handle, handle = None, keeper._files._lock._handle  # it dies
+    run_folder._files._lock._handle, handle = None, run_folder._files._lock._handle  # it dies
     os.close(handle)
     shown = dspodfl("show", "out")
     assert shown.code == 2 and shown.err == (
@@ -385,7 +385,7 @@ def test_what_a_complete_run_needs_no_more_is_deleted_when_it_is_noticed(finishe
     record = json.loads(text)
     record["header"]["id"] = id_
     (folder / JOURNAL).write_bytes(_line(record))
-    Folder(folder).note(checkpoints=Store(folder).files._inside(FOLDER) and ("00000001",))
+    Folder(folder).note(checkpoints=CheckpointStore(folder).files._inside(FOLDER) and ("00000001",))
     assert finished("run", "--resume", "out", "--quiet").code == 0
     assert not (folder / JOURNAL).exists() and not (folder / FOLDER).exists()
     shutil.rmtree(other)
@@ -769,7 +769,7 @@ def test_a_run_of_very_many_rows_is_warned_of(dspodfl, monkeypatch):
 
 def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, monkeypatch):
     from dspodfl.errors.signals import Interrupted
-    from dspodfl.study import session as simulation
+    from dspodfl.study import simulation
 
     def stop(*_, **__):
         raise Interrupted(15)
@@ -789,7 +789,7 @@ def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, m
 def test_a_folder_of_0_1_is_read_resumed_and_overwritten(dspodfl):
     folder = stopped(dspodfl.folder / "out")
     (folder / MANIFEST).unlink()
-    assert Store(folder).sealed()
+    assert CheckpointStore(folder).sealed()
     assert dspodfl("show", "out").code == 0
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
     assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspodfl.study.store.metrics_log import JOURNAL, Journal, read
+from dspodfl.study.store.metrics_log import JOURNAL, MetricsLog, read
 
 ROW = {"algorithm": "dgd", "seed": 0, "iteration": 0}
 
@@ -21,7 +21,7 @@ def path(tmp_path):
 
 
 def written(path, *batches):
-    journal = Journal(path)
+    journal = MetricsLog(path)
     journal.begin({"study": {"runs": 1}}, [])
     for n, batch in enumerate(batches):
         journal.append(batch, at=n)
@@ -95,7 +95,7 @@ def test_every_flipped_bit_is_counted_or_changes_nothing(path):
 
 
 def test_a_journal_whose_first_line_is_damaged_has_its_rows(path):
-    journal = Journal(path, columns=tuple(ROW))
+    journal = MetricsLog(path, columns=tuple(ROW))
     journal.begin({"study": {}}, [])
     journal.append([row(0), row(1)])
     journal.close()
@@ -111,7 +111,7 @@ def test_a_journal_is_appended_to_after_what_is_whole(path, tail):
     path.write_bytes(whole.rstrip(b"\n") + (tail if tail != b"" else b"\x0b") if tail != b"\n" else whole)
     if tail.startswith(b"{"):
         path.write_bytes(whole + tail)
-    journal = Journal(path)
+    journal = MetricsLog(path)
     journal.resume({"study": {"runs": 3}}, read(path))
     journal.append([row(2)])
     journal.close()
@@ -121,7 +121,7 @@ def test_a_journal_is_appended_to_after_what_is_whole(path, tail):
 
 
 def test_names_of_columns_are_written_once(path):
-    journal = Journal(path, columns=tuple(row(0, loss=1.0)))
+    journal = MetricsLog(path, columns=tuple(row(0, loss=1.0)))
     journal.begin({}, (row(k, loss=0.1 * k) for k in range(2500)))
     journal.append([row(2500, loss=None)])
     journal.close()
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_journal_is_refused(path, content):
 
 def test_a_new_journal_takes_the_place_of_another_in_one_go(path):
     written(path, [row(0)])
-    journal = Journal(path)
+    journal = MetricsLog(path)
     journal.begin({"study": {"runs": 2}}, [row(5)], at=5)
     journal.append([row(6)], at=6)
     found = read(path)  # while it is being written
@@ -155,7 +155,7 @@ def test_a_new_journal_takes_the_place_of_another_in_one_go(path):
 
 def test_lines_are_forced_onto_the_device_once_a_second(path, monkeypatch):
     now, forced = [0.0], []
-    journal = Journal(path, clock=lambda: now[0])
+    journal = MetricsLog(path, clock=lambda: now[0])
     journal.begin({}, [])
     monkeypatch.setattr("os.fsync", forced.append)
     for now[0] in (0.0, 0.4, 0.9, 1.1, 1.2, 5.0):

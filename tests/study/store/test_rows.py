@@ -9,7 +9,7 @@ from tests.edge import tiny
 from dspodfl.analysis.metrics import INTEGERS, METRICS
 from dspodfl.study.builder import build
 from dspodfl.study.result import ordered, progress, typed
-from dspodfl.study.store.metrics_log import Journal
+from dspodfl.study.store.metrics_log import MetricsLog
 from dspodfl.study.store.rows import Rows, warning
 
 
@@ -64,7 +64,7 @@ def test_a_row_takes_little_memory_and_little_disk(tmp_path):
     rows = Rows(many)
     held = sum(column.itemsize * len(column) for column in rows._columns.values())
     assert held / len(many) < 160
-    journal = Journal(tmp_path / "journal", columns=METRICS)
+    journal = MetricsLog(tmp_path / "journal", columns=METRICS)
     journal.begin({}, rows)
     journal.close()
     assert (tmp_path / "journal").stat().st_size / len(many) < 200

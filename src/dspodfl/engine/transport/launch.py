@@ -40,7 +40,14 @@ _ORPHAN = 60.0
 _ENDED_BY_USER = {128 + number for number in SIGNALS}
 
 
-def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0, path: Sequence[str] = ()) -> int:
+def run_ranks(
+    ranks: int,
+    command: Sequence[str],
+    *,
+    max_restarts: int = 0,
+    path: Sequence[str] = (),
+    files: Mapping[str, bytes] | None = None,
+) -> int:
     """Run a command on several ranks of this machine until all have ended.
 
     A signal for this process is passed on to every rank. When a rank fails, the others are ended too; all are started
@@ -51,6 +58,7 @@ def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0, path
         command: The command line of each.
         max_restarts: How often to start all of them again.
         path: Folders that they search for modules besides those of this process's environment.
+        files: What they find in the private directory where they meet (`shared_file`), by name.
 
     Returns:
         0, or the exit code of the rank that failed first; 128 + n after signal n.
@@ -61,6 +69,8 @@ def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0, path
     folder = Path(tempfile.mkdtemp(prefix="dspodfl-"))  # mode 0700
     try:
         (folder / KEY).write_bytes(secrets.token_bytes(32))
+        for name, content in (files or {}).items():
+            (folder / name).write_bytes(content)
         with _Signals() as signals:
             codes: dict[int, int] = {}
             for start in range(max_restarts + 1):
@@ -72,6 +82,11 @@ def run_ranks(ranks: int, command: Sequence[str], *, max_restarts: int = 0, path
         return _exit_code(codes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def shared_file(name: str) -> bytes:
+    """Read a file that the launcher has put into the private directory where the ranks meet."""
+    return (Path(os.environ[MEETING]) / name).read_bytes()
 
 
 def _environment(ranks: int, folder: Path, start: int, path: Sequence[str]) -> dict[str, str]:

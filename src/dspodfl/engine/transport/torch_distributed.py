@@ -13,7 +13,7 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -278,7 +278,14 @@ def _as_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, module: str = "dspodfl") -> int:
+def launch(
+    ranks: int,
+    arguments: Sequence[str],
+    *,
+    max_restarts: int = 0,
+    module: str = "dspodfl",
+    files: Mapping[str, bytes] | None = None,
+) -> int:
     """Run a module on several ranks of this machine; see `dspodfl.engine.transport.launch.run_ranks`.
 
     Cores are divided evenly, unless OMP_NUM_THREADS says otherwise. A signal ends all ranks as it would end one.
@@ -288,10 +295,11 @@ def launch(ranks: int, arguments: Sequence[str], *, max_restarts: int = 0, modul
         arguments: The arguments of the module.
         max_restarts: How often to start all ranks again when one of them dies.
         module: The module that each of them runs.
+        files: What they find in the private directory where they meet, by name.
 
     Returns:
         The exit code of the first rank to fail, or 0.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
     path = [home for name in {"dspodfl": 0, module: 0} if (home := home_of(name)) is not None]
-    return run_ranks(ranks, command, max_restarts=max_restarts, path=path)
+    return run_ranks(ranks, command, max_restarts=max_restarts, path=path, files=files)

@@ -2,7 +2,8 @@ from . import checkpoint as checkpoint
 from . import lock as lock
 from . import metrics_log as metrics_log
 from .change import Loose as Loose
-from .checkpoint import Store as Store
+from .checkpoint import CheckpointStore as CheckpointStore
+from .checkpoint_writer import CheckpointWriter as CheckpointWriter
 from .claiming import abandoned as abandoned
 from .claiming import claim as claim
 from .files import entry_of as entry_of
@@ -25,10 +26,10 @@ from .resume import Unfinished as Unfinished
 from .resume import begun as begun
 from .resume import compare_complete as compare_complete
 from .resume import complete as complete
+from .resume import other_place as other_place
 from .rows import Rows as Rows
 from .run_folder import CONFIG as CONFIG
-from .run_folder import Keeper as Keeper
-from .run_folder import claim_run as claim_run
+from .run_folder import RunFolder as RunFolder
 from .schemas import check_outcome as check_outcome
 
 __all__ = [
@@ -40,21 +41,21 @@ __all__ = [
     "JOURNAL",
     "MANIFEST",
     "UNFINISHED",
+    "CheckpointStore",
+    "CheckpointWriter",
     "DamagedError",
     "Folder",
     "ForeignFileError",
-    "Keeper",
     "Loose",
     "Manifest",
     "Rows",
-    "Store",
+    "RunFolder",
     "Unfinished",
     "abandoned",
     "begun",
     "check_outcome",
     "checkpoint",
     "claim",
-    "claim_run",
     "compare_complete",
     "complete",
     "entry_of",
@@ -62,6 +63,7 @@ __all__ = [
     "is_temporary",
     "lock",
     "metrics_log",
+    "other_place",
     "recognised_manifest",
     "write",
 ]

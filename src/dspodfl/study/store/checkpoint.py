@@ -82,7 +82,7 @@ class _Careful:
         return isinstance(error, OSError)
 
 
-class Store:
+class CheckpointStore:
     """The checkpoints in the folder of a run; the newest few are kept."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -201,6 +201,10 @@ class Store:
         """Remove all but the newest, and what a process that died has left."""
         old = self.sealed()[self.keep if keep is None else keep :]
         self.files.remove_checkpoints([path.name for path in old])
+
+    def read_manifest(self, path: Path) -> dict[str, Any]:
+        """Read what the manifest of a checkpoint says; its other files are not read."""
+        return manifest(path)
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint, and a line for each newer one that is damaged; none where there is none.

@@ -72,7 +72,7 @@ class Found:
 
 
 @dataclass(eq=False)
-class Journal:
+class MetricsLog:
     """A journal that is being written; rows have the given columns."""
 
     path: Path
@@ -148,7 +148,7 @@ def read(path: Path, into: Any = None, columns: Sequence[str] = ()) -> Found:
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / JOURNAL
-    >>> journal = Journal(path)
+    >>> journal = MetricsLog(path)
     >>> journal.begin({"runs": 1}, [])
     >>> journal.append([{"algorithm": "dgd", "seed": 0, "iteration": 0, "loss": 0.5}])
     >>> journal.close()

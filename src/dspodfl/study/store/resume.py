@@ -14,7 +14,7 @@ from dspodfl.config import FREE, Config, label_of
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import has_journal, read_summary
 from dspodfl.study.store import metrics_log as journal
-from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
+from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
 from dspodfl.study.store.files import ASIDE
 from dspodfl.study.store.folder import Folder
 from dspodfl.study.store.layout import COMPLETE, INTERRUPTED
@@ -52,7 +52,7 @@ class Unfinished:
         manifest = Folder(folder).manifest()
         if manifest is not None and manifest.kind != "run":
             raise DataError(f"{folder}: not the folder of a run, but of kind {manifest.kind!r}")
-        start, notes = Store(folder).newest()
+        start, notes = CheckpointStore(folder).newest()
         if start is not None:
             where = f"resuming from the one of iteration {start.iteration:,} instead"
             notes = [f"{line}; {where}" for line in notes]
@@ -71,16 +71,19 @@ class Unfinished:
 
     def elsewhere(self, about: Mapping[str, Any]) -> list[str]:
         """A line where device, precision or versions are others than those of the checkpoint."""
-        if self.start is None:
-            return []
-        was, is_ = (
-            {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
-            | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
-            for a in (self.start.about, about)
-        )
-        other = [f"{key} {was[key]}, here {is_[key]}" for key in was if was[key] != is_[key]]
-        line = "the checkpoint is of another place ({}): events are the same, models to rounding"
-        return [line.format("; ".join(other))] if other else []
+        return [] if self.start is None else other_place(self.start.about, about)
+
+
+def other_place(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line where device, precision, ranks or versions are others than those of a checkpoint."""
+    was, is_ = (
+        {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
+        | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
+        for a in (before, now)
+    )
+    other = [f"{key} {was[key]}, here {is_[key]}" for key in was if was[key] != is_[key]]
+    line = "the checkpoint is of another place ({}): events are the same, models to rounding"
+    return [line.format("; ".join(other))] if other else []
 
 
 def _check_none_is_lost(folder: Path, manifest: Manifest) -> None:
@@ -190,7 +193,7 @@ def complete(folder: Path) -> bool:
             return False
         return bool(read_summary(files)["study"]["complete"])
     except (OSError, DamagedError) as error:
-        if Store(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
+        if CheckpointStore(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
             return False
         raise DataError(f"{folder}: {str(error).removeprefix(f'{folder}: ')}: the run is left as it is") from None
 

@@ -1,4 +1,4 @@
-"""The keeper of a run's folder: takes it for one run alone, notes what is measured, and writes checkpoints when due."""
+"""The folder of a run: taken for one run alone, it has what is measured, checkpoints, and the result."""
 
 from __future__ import annotations
 
@@ -10,63 +10,74 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from dspodfl.analysis import METRICS, MetricsRow
 from dspodfl.config import labels_of
-from dspodfl.engine import LocalTransport, Transport
 from dspodfl.errors import DataError, InputError
 from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet
 from dspodfl.study.store import lock
 from dspodfl.study.store import metrics_log as journal
-from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, Store
-from dspodfl.study.store.claiming import claim
+from dspodfl.study.store.checkpoint import FOLDER
+from dspodfl.study.store.checkpoint_writer import CheckpointWriter
+from dspodfl.study.store.claiming import abandoned, claim
 from dspodfl.study.store.files import entry_of, sync, write
 from dspodfl.study.store.folder import Folder, looks_ours
 from dspodfl.study.store.layout import CLAIMED, MANIFEST, NEW, UNFINISHED
 from dspodfl.study.store.manifest import ForeignFileError, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL, Found, Journal
+from dspodfl.study.store.metrics_log import JOURNAL, Found, MetricsLog
 from dspodfl.study.store.rows import Rows
 
 CONFIG = "config.toml"
 """The file of the resolved configuration."""
-_SHORTEST, _LONGEST = 0.1, 0.5
-"""Seconds between two places where a run can be stopped, about."""
 _NEW = ".dspodfl-new-"
 """Folders that are about to get their name begin with this."""
 
 
-class Keeper:
-    """Keeps a folder for a run, from the first evaluation to the result.
+class RunFolder(CheckpointWriter):
+    """The folder of a run, from the first evaluation to the result.
 
-    ``options`` is what the process that resumes the run should know of how it was started.
+    Args:
+        folder: Where it is, or will be.
+        options: What the process that resumes the run should know of how it was started.
+        clock: Seconds that never go back.
     """
 
     def __init__(
         self, folder: Path, options: Mapping[str, Any] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.folder, self.store, self.options = folder, Store(folder), options or {}
-        self._every_iterations, self._every_minutes, self._clock = 0, 0.0, clock
-        self._files = Folder(folder)
+        super().__init__(folder, clock)
+        self.options = {} if options is None else options
         self._id = secrets.token_hex(8)
         self._config = ""
-        self._journal = Journal(folder / JOURNAL, columns=METRICS)
+        self._journal = MetricsLog(folder / JOURNAL, columns=METRICS)
         self._made: list[Path] = []
-        self._claimed = self._begun = self._reopened = False
-        self._saved, self._since, self._stride = clock(), clock(), 1
-        self._place: tuple[int, int, Any] | None = None  # finished waves, iteration, runs behind of the last checkpoint
+        self._checked = self._claimed = self._begun = self._reopened = False
 
-    def when(self, every_iterations: int, every_minutes: float, keep: int) -> None:
-        """When a checkpoint is due (0: never for that reason), and how many are kept."""
-        self._every_iterations, self._every_minutes, self.store.keep = every_iterations, every_minutes, keep
-
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     # --- the folder -------------------------------------------------------------------------------------------
+
+    def claim(self, *, overwrite: bool) -> None:
+        """Refuse a folder that the run cannot or must not be written to, before anything is computed.
+
+        Args:
+            overwrite: Whether it may exist.
+
+        Raises:
+            InputError: Says what is wrong with it.
+        """
+        more = ["events.npz"] if self.options.get("record") else []
+        claim(self.folder, overwrite=overwrite, names=[*ALWAYS, JOURNAL, *more])
+        for name in (FOLDER, *(["models"] if self.options.get("models") else [])):
+            path = self.folder / name
+            if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+                raise ForeignFileError(path)
+        self._checked = True
 
     def create(self, *, overwrite: bool, config: str = "") -> None:
         """Take a folder for a new run: one that does not exist yet, unless it may be overwritten.
@@ -78,11 +89,14 @@ class Keeper:
             overwrite: whether the folder may exist.
             config: the resolved configuration, as TOML.
         """
-        claim_run(self.folder, self.options, overwrite=overwrite)
+        if not self._checked:
+            self.claim(overwrite=overwrite)
         self._files.guard(_models(config) if self.options.get("models") else [])
         self._config = config
         missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         try:
+            if not missing and not overwrite and self.folder.is_dir() and not abandoned(self.folder):
+                raise FileExistsError(str(self.folder))  # another process has made it meanwhile
             if missing:
                 self.folder.parent.mkdir(parents=True, exist_ok=True)
                 self._made = missing
@@ -178,14 +192,6 @@ class Keeper:
 
     # --- while the run is on its way --------------------------------------------------------------------------
 
-    def reach(self, iteration: int) -> int:
-        """How far the run may go from an iteration before it is asked whether to stop: a fraction of a second."""
-        self._since = self._clock()
-        ahead = iteration + self._stride
-        if self._every_iterations:
-            ahead = min(ahead, iteration - iteration % self._every_iterations + self._every_iterations)
-        return ahead
-
     def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[MetricsRow], **extra: Any) -> None:
         """Write the first rows of a run, or those it is resumed with: from now on the folder is its own.
 
@@ -251,35 +257,6 @@ class Keeper:
         except OSError as error:
             self._fail("what was measured", error)
 
-    def due(self, iteration: int, paused: bool) -> bool:
-        """Whether a checkpoint is due at an iteration, which was reached by a pause or by an evaluation."""
-        now = self._clock()
-        if paused:
-            took = now - self._since
-            self._stride = min(2**20, 2 * self._stride) if took < _SHORTEST else self._stride
-            self._stride = max(1, self._stride // 2) if took > _LONGEST else self._stride
-        by_count = self._every_iterations > 0 and iteration > 0 and iteration % self._every_iterations == 0
-        return by_count or 0 < self._every_minutes * 60 <= now - self._saved
-
-    def save(self, made: Checkpoint, team: Transport | None = None) -> None:
-        """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the run ends.
-
-        Of several ranks each writes its own shards: all call this at once, and rank 0's keeper decides.
-        """
-        place = len(made.plan.done), made.iteration, made.about.get("behind")
-        if (team or LocalTransport()).broadcast(place == self._place):
-            return
-        self.store.files = self._files
-        try:
-            self.store.save(made, team)
-        except OSError as error:
-            self._fail("a checkpoint", error)
-        self._saved, self._place = self._clock(), place
-
-    def _fail(self, what: str, error: OSError) -> NoReturn:
-        how = "the last checkpoint is as it was" if self.store.sealed() else "there is no checkpoint yet"
-        raise DataError(f"{self.folder}: {what} could not be written ({error}); {how}") from error
-
     def finish(self, result: Result, *, models: bool) -> None:
         """Write the result; of one that is complete no checkpoint is needed any more."""
         self._config = result.config_toml
@@ -291,22 +268,6 @@ class Keeper:
                 self._files.clean()
         except OSError as error:
             raise DataError(f"{self.folder}: the result could not be written ({error})") from error
-
-
-def claim_run(folder: Path, options: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Refuse a folder that a run cannot or must not be written to, before anything is computed.
-
-    Args:
-        folder: where the run is to be written.
-        options: what else than the usual files is written: ``record`` (events.npz), ``models``.
-        overwrite: whether it may exist.
-    """
-    more = ["events.npz"] if options.get("record") else []
-    claim(folder, overwrite=overwrite, names=[*ALWAYS, JOURNAL, *more])
-    for name in (FOLDER, *(["models"] if options.get("models") else [])):
-        path = folder / name
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-            raise ForeignFileError(path)
 
 
 def _models(config: str) -> list[str]:

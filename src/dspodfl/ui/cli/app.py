@@ -17,8 +17,20 @@ from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import theory as theory_commands
 from dspodfl.ui.cli.grids import register
-from dspodfl.ui.cli.options import HELP_NAMES, in_full, whole
-from dspodfl.ui.cli.run import Asked, carry_out, importable, on_ranks
+from dspodfl.ui.cli.options import (
+    HELP_NAMES,
+    Algorithms,
+    Device,
+    MaxRestarts,
+    Output,
+    Quiet,
+    Ranks,
+    Seeds,
+    Set,
+    in_full,
+    names_in,
+)
+from dspodfl.ui.cli.run import RunOptions, importable, launch_run, run_command
 from dspodfl.ui.console.results import ERR, OUT
 
 app = typer.Typer(
@@ -29,13 +41,6 @@ app = typer.Typer(
     context_settings=HELP_NAMES,
     help="Decentralized federated learning on uneven, unreliable devices: simulate and compare.",
 )
-
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value, a TOML value. Repeatable."
-    ),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -54,11 +59,9 @@ def run(
         typer.Argument(metavar="CONFIG.toml", help="The configuration; default: the paper's default setting."),
     ] = None,
     changes: Set = None,
-    algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)] = None,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
+    device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Output folder; default: runs/<name>-<date>-<hash>."),
@@ -77,35 +80,23 @@ def run(
             help="Resume the interrupted or killed run in DIR, with the configuration and options of its start.",
         ),
     ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Number of processes on this machine; for several machines use torchrun.", parser=whole
-        ),
-    ] = None,
-    max_restarts: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="With --ranks: number of restarts from the last checkpoint after a process dies.",
-            parser=whole,
-        ),
-    ] = 0,
+    ranks: Ranks = None,
+    max_restarts: MaxRestarts = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only: no progress and no table.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a study: print the comparison, write tables and figures.
 
     Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write the metrics so far (exit codes 130, 143 and 129). Use
     --resume to continue an interrupted or killed run from its last checkpoint.
     """
-    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    asked = Asked(
-        config, changes or [], names, seeds, device, out, overwrite, save_models, record_events, resume, as_json, quiet
+    output = Output(device, out, overwrite, quiet)
+    options = RunOptions(
+        config, changes or [], names_in(algorithms), seeds, output, save_models, record_events, resume, as_json
     )
     if ranks is not None or max_restarts:
-        raise typer.Exit(on_ranks(asked, ranks, max_restarts))
-    carry_out(asked)
+        raise typer.Exit(launch_run(options, ranks, max_restarts))
+    run_command(options)
 
 
 @app.command()
@@ -194,11 +185,13 @@ def check(
     importable(file)
     with for_command(quiet=False) as progress:
         own = Own(code=not no_code)
-        settled, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
-    graph, left_out = settings[0].rates.graph, user_names(settled) if no_code else []
-    parameters = "" if no_code and user_names(settled, algorithms=False) else f"{study.model.parameters:,} parameters, "
+        resolved, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
+    graph, left_out = settings[0].rates.graph, user_names(resolved) if no_code else []
+    parameters = (
+        "" if no_code and user_names(resolved, algorithms=False) else f"{study.model.parameters:,} parameters, "
+    )
     say(
-        f"{file}: valid. {len(study.runs)} runs ({len(settled.algorithms)} algorithms × {settled.seeds} seeds) of "
+        f"{file}: valid. {len(study.runs)} runs ({len(resolved.algorithms)} algorithms × {resolved.seeds} seeds) of "
         f"{graph.n} clients, {parameters}about {study.longest:,} iterations at most"
     )
     for field, name in left_out:
@@ -276,7 +269,7 @@ in_full(app)
 
 def main() -> None:
     """Run the command line; `dspodfl.ui.cli.failures` has the exit codes."""
-    failures.leave(failures.carry_out(_command))
+    failures.leave(failures.guarded(_command))
 
 
 def _command() -> int:

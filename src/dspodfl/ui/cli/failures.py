@@ -32,8 +32,8 @@ TRACEBACK = "DSPODFL_TRACEBACK"
 _LONGEST = 1000
 
 
-def carry_out(command: Callable[[], int]) -> int:
-    """Run a command; gives its exit code. Whatever it raises is said on standard error, in one line each."""
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command and return its exit code; whatever it raises is said on standard error, in one line each."""
     terminal.prepare()
     supervisor.follow_launcher()
     user_code.forget()

@@ -4,26 +4,74 @@ from __future__ import annotations
 
 import hashlib
 import time
+import tomllib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from dspodfl.errors import DataError, InputError, Interrupt, Interrupted, OutOfMemoryError
+from dspodfl.errors import DataError, InputError, Interrupt, Interrupted, LostRankError, OutOfMemoryError
 from dspodfl.study import for_command, say, spent
-from dspodfl.ui.cli.options import number, whole
+from dspodfl.ui.cli.launch import check_ranks, launch
+from dspodfl.ui.cli.options import (
+    Algorithms,
+    Device,
+    MaxRestarts,
+    Output,
+    Quiet,
+    Ranks,
+    Seeds,
+    Set,
+    names_in,
+    number,
+    whole,
+)
 from dspodfl.ui.cli.run import importable
 from dspodfl.ui.console.results import ERR, OUT, print_table
 
 if TYPE_CHECKING:
     from dspodfl.analysis import Cost
-    from dspodfl.config import Cell
-    from dspodfl.experiments import Experiment, Outcome
+    from dspodfl.config import Cell, Config
+    from dspodfl.engine import Transport
+    from dspodfl.experiments import Experiment, GridFolder, Outcome, Sweep
+
+_AGAIN = "the same command resumes it"
 
 
-Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only: no progress and no table.")]
+@dataclass(frozen=True)
+class SweepOptions:
+    """What a sweep is asked for."""
+
+    config: Path
+    over: list[str]
+    at_delay: float | None = None
+    changes: list[str] = field(default_factory=list)
+    algorithms: list[str] | None = None
+    seeds: int | None = None
+    output: Output = field(default_factory=Output)
+    resolved: str | None = None
+    """The configuration as TOML, once it was read and changed: ranks get it from their launcher."""
+
+    def load(self) -> Config:
+        """Read the configuration that is varied."""
+        from dspodfl.config import Config, load
+
+        importable(self.config)
+        if self.resolved is not None:
+            return Config(**tomllib.loads(self.resolved))
+        return load(self.config, self.changes, algorithms=self.algorithms, seeds=self.seeds)
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """What a reproduction is asked for."""
+
+    names: list[str]
+    seeds: int | None = None
+    quick: bool = False
+    output: Output = field(default_factory=Output)
 
 
 def register(app: typer.Typer) -> None:
@@ -46,35 +94,44 @@ def sweep(
         float | None,
         typer.Option(help="Compare accuracies at this raw total delay; default: at the end.", parser=number),
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value. Repeatable."),
-    ] = None,
-    algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)] = None,
+    changes: Set = None,
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
     device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Output folder; default: runs/<name>-sweep-<hash>."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different grid in DIR.")] = False,
+    ranks: Ranks = None,
+    max_restarts: MaxRestarts = 0,
     quiet: Quiet = False,
 ) -> None:
     """Run a study over a grid of settings; the same command resumes an interrupted sweep."""
-    from dspodfl.analysis import METRICS
-    from dspodfl.config import Axis, cells, load
-    from dspodfl.experiments import Experiment, Read
-
+    output = Output(device, out, overwrite, quiet)
+    options = SweepOptions(config, over, at_delay, changes or [], names_in(algorithms), seeds, output)
     if at_delay is not None and not 0 < at_delay < float("inf"):
         raise InputError("--at-delay", at_delay, "a finite number above 0")
-    names = None if algorithms is None else [name.strip() for name in algorithms.split(",") if name.strip()]
-    importable(config)
-    base = load(config, changes or [], algorithms=names, seeds=seeds).model_dump(exclude_unset=True)
+    if ranks is not None or max_restarts:
+        from dspodfl.config import dumps
+
+        count = check_ranks(ranks, max_restarts)
+        options = replace(options, resolved=dumps(options.load().model_dump(exclude_unset=True)))
+        raise typer.Exit(_launched("sweep", options, count, max_restarts))
+    sweep_command(options)
+
+
+def sweep_command(options: SweepOptions) -> None:
+    """Run a sweep; rank 0 of several shows and writes."""
+    from dspodfl.analysis import METRICS
+    from dspodfl.config import Axis, cells
+    from dspodfl.experiments import Experiment, Read
+
+    config, at_delay = options.config, options.at_delay
+    base = options.load().model_dump(exclude_unset=True)
     if at_delay is not None:
         base.setdefault("eval", {})["at_delay"] = [at_delay]
-    axes = [Axis.parse(text) for text in over]
+    axes = [Axis.parse(text) for text in options.over]
     grid = cells(base, axes, METRICS)
     experiment = Experiment(
         name=config.stem,
@@ -89,9 +146,11 @@ def sweep(
         read=Read(at_delay=at_delay),
     )
     digest = hashlib.sha256("".join(cell.digest for cell in grid).encode()).hexdigest()[:7]
-    folder = out or Path("runs") / f"{config.stem}-sweep-{digest}"
-    outcome = _carry_out(experiment, grid, folder, folder / "cells", device, overwrite, quiet)
-    if not quiet:
+    folder = options.output.out or Path("runs") / f"{config.stem}-sweep-{digest}"
+    ranks = _Ranks.join(options.output)
+    outcome = ranks.run(experiment, grid, folder, folder / "cells")
+    ranks.leave()
+    if outcome is not None and ranks.shows:
         _print(outcome, folder)
 
 
@@ -109,12 +168,12 @@ def reproduce(
         Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder, with a folder for each experiment.")
     ] = Path("reproduced"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a result of other settings in DIR.")] = False,
+    ranks: Ranks = None,
+    max_restarts: MaxRestarts = 0,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce figures and tables of the paper and check its claims; the same command resumes."""
-    from dspodfl.engine import choose_device
     from dspodfl.experiments import definition as experiments
-    from dspodfl.study.store import claim as usable
 
     if list_them or not names:
         for name in experiments.names():
@@ -125,32 +184,55 @@ def reproduce(
         return
     if seeds is not None and seeds < 1:
         raise InputError("--seeds", seeds, "an integer of at least 1")
-    choose_device(device)
-    wanted = experiments.names() if "all" in names else list(dict.fromkeys(names))
-    chosen = [experiments.named(name) for name in wanted]
-    chosen.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
-    if quick:  # what has no bundled data is left out, and said
-        left = [e.name for e in chosen if e.dataset != "fmnist"]
-        chosen = [e for e in chosen if e.dataset == "fmnist"]
-        if not chosen:
-            raise InputError(
-                "NAME", ", ".join(left), "an experiment on Fashion-MNIST, whose bundled sample --quick takes"
-            )
-        if left and not quiet:
-            ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
+    options = ReproduceOptions(names, seeds, quick, Output(device, out, overwrite, quiet))
+    if ranks is not None or max_restarts:
+        raise typer.Exit(_launched("reproduce", options, check_ranks(ranks, max_restarts), max_restarts))
+    reproduce_command(options)
+
+
+def reproduce_command(options: ReproduceOptions) -> None:
+    """Run experiments of the paper; rank 0 of several shows and writes."""
+    from dspodfl.engine import choose_device
+    from dspodfl.experiments import GridFolder
+    from dspodfl.study import agreed
+
+    out = options.output.out or Path("reproduced")
+    choose_device(options.output.device)
+    chosen, left = _chosen(options)
+    ranks = _Ranks.join(options.output)
+    show = ranks.shows
+    if left and show:
+        ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
     for experiment in chosen:  # before anything is run
-        usable(out / experiment.name, overwrite=True)
+        agreed(ranks.team, lambda name=experiment.name: GridFolder(out / name).check())  # type: ignore[misc]
     started = time.monotonic()
     for place, experiment in enumerate(chosen, 1):
-        if not quiet:
+        if show:
             ERR.print(Text(f"[{place}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
-        grid = experiment.cells(quick=quick, seeds=seeds)
-        outcome = _carry_out(experiment, grid, out / experiment.name, out / "cells", device, overwrite, quiet, quick)
-        if not quiet:
+        grid = experiment.cells(quick=options.quick, seeds=options.seeds)
+        outcome = ranks.run(experiment, grid, out / experiment.name, out / "cells", options.quick)
+        if outcome is not None and show:
             _print(outcome, out / experiment.name)
-    if not quiet:
+    ranks.leave()
+    if show:
         count = f"{len(chosen)} experiment{'s' if len(chosen) > 1 else ''}"
         ERR.print(Text(f"{count} in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
+
+
+def _chosen(options: ReproduceOptions) -> tuple[list[Experiment], list[str]]:
+    """The experiments that are named, and the names of those that --quick leaves out: it has no data for them."""
+    from dspodfl.experiments import definition as experiments
+
+    wanted = experiments.names() if "all" in options.names else list(dict.fromkeys(options.names))
+    chosen = [experiments.named(name) for name in wanted]
+    chosen.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
+    if not options.quick:
+        return chosen, []
+    left = [e.name for e in chosen if e.dataset != "fmnist"]
+    chosen = [e for e in chosen if e.dataset == "fmnist"]
+    if not chosen:
+        raise InputError("NAME", ", ".join(left), "an experiment on Fashion-MNIST, whose bundled sample --quick takes")
+    return chosen, left
 
 
 def report(
@@ -175,55 +257,98 @@ def report(
     say(f"wrote {out}")
 
 
-def _carry_out(
-    experiment: Experiment,
-    grid: list[Cell],
-    folder: Path,
-    store: Path,
-    device: str,
-    overwrite: bool,
-    quiet: bool,
-    quick: bool = False,
-) -> Outcome:
-    """Run what is not finished of a grid, and write what it came to."""
-    from dspodfl.experiments import Outcome, Sweep, claim
-    from dspodfl.study.store import claim as usable
-
-    content = {
-        "name": experiment.name,
-        "axes": experiment.axes,
-        "read": experiment.read.model_dump(),
-        "cells": {cell.digest: dict(cell.point) for cell in grid},
-    }
-    usable(folder, overwrite=True)
-    progress = for_command(quiet)
-    run = Sweep(grid, experiment.axes, store, device, progress=progress)
-    with progress:
-        run.prepare()
-    former = {cell.former_digest: cell.digest for cell in grid if cell.former_digest is not None}
-    claim(folder, content, overwrite=overwrite, former=former)
-    if run.finished and not quiet:
-        ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
+def _launched(command: str, options: SweepOptions | ReproduceOptions, ranks: int, max_restarts: int) -> int:
     try:
-        with Interrupt(), progress:
-            for _ in run:
-                pass
-    except (Interrupted, OutOfMemoryError) as error:
+        return launch(command, options, ranks, max_restarts)
+    except LostRankError as error:
+        raise LostRankError(f"{error}; {_AGAIN}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """This process, alone or among those that run a grid together."""
+
+    team: Transport
+    device: str
+    output: Output
+
+    @staticmethod
+    def join(output: Output) -> _Ranks:
+        """Meet the others, if there are any."""
+        from dspodfl.engine.transport import torch_distributed as distributed
+
+        team, device = distributed.join(output.device)
+        return _Ranks(team, device, output)
+
+    @property
+    def shows(self) -> bool:
+        """Whether this process prints anything but errors."""
+        return self.team.rank == 0 and not self.output.quiet
+
+    def leave(self) -> None:
+        """Part from the others."""
+        self.team.leave()
+
+    def run(
+        self, experiment: Experiment, grid: list[Cell], folder: Path, store: Path, quick: bool = False
+    ) -> Outcome | None:
+        """Run what is not finished of a grid and, on rank 0, write and return what it came to."""
+        from dspodfl.experiments import GridFolder, Outcome
+
+        first = self.team.rank == 0
+        with GridFolder(folder) as files:
+            run = self._run(experiment, grid, files, store)
+        if not first:
+            return None
+        outcome = Outcome.of(experiment, grid, run.metrics(), run.about() | {"quick": quick}, folder)
+        try:
+            with run.timing.during("writing"):
+                outcome.save(folder)
+        except OSError as error:
+            raise DataError(f"{folder}: the result could not be written ({error})") from error
+        if self.shows and run.timing.total > 1.0:
+            ERR.print(Text(spent(run.timing.seconds)), soft_wrap=True)
+        return outcome
+
+    def _run(self, experiment: Experiment, grid: list[Cell], files: GridFolder, store: Path) -> Sweep:
+        """Claim the folder, and run the cells that are not finished."""
+        from dspodfl.experiments import Sweep
+        from dspodfl.study import agreed
+
+        team, first = self.team, self.team.rank == 0
+        agreed(team, files.check)
+        progress, interrupt = for_command(not self.shows), Interrupt()
+        stop = lambda: bool(interrupt.heard)  # noqa: E731
+        run = Sweep(grid, experiment.axes, store, self.device, progress=progress, folder=files, stop=stop, team=team)
+        with progress:
+            run.prepare()
+        team.set_timeout(grid[0].config.scale.timeout)
+        former = {cell.former_digest: cell.digest for cell in grid if cell.former_digest is not None}
+        content = {
+            "name": experiment.name,
+            "axes": experiment.axes,
+            "read": experiment.read.model_dump(),
+            "cells": {cell.digest: dict(cell.point) for cell in grid},
+        }
+        overwrite = self.output.overwrite
+        agreed(team, lambda: files.claim(content, overwrite=overwrite, former=former) if first else None)
+        if run.finished and self.shows:
+            ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
+        error: Interrupted | OutOfMemoryError | None = None
+        try:
+            with interrupt, progress, interrupt.patiently():
+                for _ in run:
+                    pass
+        except (Interrupted, OutOfMemoryError) as found:
+            error = found
+        if error is None and not run.stopped and not team.any(stop()):
+            return run
         done = f"{len(run.finished)} of {len(grid)} cells are finished and kept in {store}"
         if isinstance(error, OutOfMemoryError):
             raise OutOfMemoryError(f"{error}; {done}") from None
-        ERR.print(Text(f"interrupted; {done}: the same command resumes it"), soft_wrap=True)
-        raise typer.Exit(error.code) from None
-    about = run.about() | {"quick": quick}
-    outcome = Outcome.of(experiment, grid, run.metrics(), about, folder)
-    try:
-        with run.timing.during("writing"):
-            outcome.save(folder)
-    except OSError as error:
-        raise DataError(f"{folder}: the result could not be written ({error})") from error
-    if not quiet and run.timing.total > 1.0:
-        ERR.print(Text(spent(run.timing.seconds)), soft_wrap=True)
-    return outcome
+        if first:
+            ERR.print(Text(f"interrupted; {done}: {_AGAIN}"), soft_wrap=True)
+        raise typer.Exit(getattr(error or interrupt.heard, "code", 130)) from None
 
 
 def _print(outcome: Outcome, folder: Path) -> None:

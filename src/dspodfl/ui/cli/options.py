@@ -1,8 +1,10 @@
-"""What is typed behind a command: numbers, and in one line what is wrong with it."""
+"""What is typed behind a command: the options that commands share, and in one line what is wrong with a value."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +36,51 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise _NotSo(text, "a number") from None
+
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value, a TOML value. Repeatable."
+    ),
+]
+Algorithms = Annotated[str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")]
+Seeds = Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only: no progress and no table.")]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Number of processes on this machine; for several machines use torchrun.", parser=whole
+    ),
+]
+MaxRestarts = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="With --ranks: number of restarts from the last checkpoint after a process dies.",
+        parser=whole,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What commands that run studies have in common; made by the command line and handed on whole."""
+
+    device: str = "auto"
+    out: Path | None = None
+    overwrite: bool = False
+    quiet: bool = False
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """The names in a text that are separated by commas; None where nothing was given.
+
+    >>> names_in("dgd, rg")
+    ['dgd', 'rg']
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def plainly(error: Any) -> str:

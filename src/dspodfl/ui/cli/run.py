@@ -1,12 +1,13 @@
-"""One run of a study from the command line: set up, carried out, ended; alone, or as one rank of several."""
+"""The command ``dspodfl run``: a client of the session, in one process or as one rank of several."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import tomllib
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,110 +18,86 @@ from rich.text import Text
 from dspodfl.errors import DataError, InputError, LostRankError, OutOfMemoryError, user_code
 from dspodfl.study import Progress, for_command, say, spent
 from dspodfl.study.store import is_folder
+from dspodfl.ui.cli.launch import check_ranks, launch
+from dspodfl.ui.cli.options import Output
 from dspodfl.ui.console.results import ERR, how_to_resume, print_complete, print_places, print_result
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
-    from dspodfl.engine import Transport
     from dspodfl.errors import Interrupt
     from dspodfl.study import Result, Simulation
-    from dspodfl.study.store import Keeper, Unfinished
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command line asks for."""
+class RunOptions:
+    """What a run is asked for."""
 
-    config: Path | None
-    changes: list[str]
-    algorithms: list[str] | None
-    seeds: int | None
-    device: str
-    out: Path | None
-    overwrite: bool
-    models: bool
-    record: bool
-    resume: Path | None
-    json: bool
-    quiet: bool
+    config: Path | None = None
+    changes: list[str] = field(default_factory=list)
+    algorithms: list[str] | None = None
+    seeds: int | None = None
+    output: Output = field(default_factory=Output)
+    models: bool = False
+    record: bool = False
+    resume: Path | None = None
+    json: bool = False
+    resolved: str | None = None
+    """The configuration as TOML, once it was read and changed: ranks get it from their launcher."""
 
     @property
-    def how(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """What is changed of the configuration."""
         return {"changes": self.changes, "algorithms": self.algorithms, "seeds": self.seeds}
 
-    def words(self) -> list[str]:
-        """The same, as arguments."""
-        words = ["run", *([str(self.config)] if self.config else []), "--device", self.device]
-        words += [word for change in self.changes for word in ("--set", change)]
-        words += ["--algorithms", ",".join(self.algorithms)] if self.algorithms is not None else []
-        words += ["--seeds", str(self.seeds)] if self.seeds is not None else []
-        words += ["--out", str(self.out)] if self.out is not None else []
-        words += ["--resume", str(self.resume)] if self.resume is not None else []
-        flags = {"overwrite": self.overwrite, "save-models": self.models, "record-events": self.record}
-        flags |= {"json": self.json, "quiet": self.quiet}
-        return words + [f"--{name}" for name, wanted in flags.items() if wanted]
+    def load(self, default: Path | None = None) -> Config:
+        """Read the configuration; ``default`` is the file of it where none is named."""
+        from dspodfl.config import Config, load
+
+        importable(self.config)
+        if self.resolved is not None:
+            return Config(**tomllib.loads(self.resolved))
+        return load(self.config or default, **self.overrides)
 
 
-def on_ranks(asked: Asked, ranks: int | None, max_restarts: int) -> int:
-    """Launch the same command on several processes of this machine, once it is known that it can be run."""
-    from dspodfl.config import load
-    from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study.store import begun, claim_run
+def launch_run(options: RunOptions, ranks: int | None, max_restarts: int) -> int:
+    """Run a study on several processes of this machine, once it is known that it can be read."""
+    from dspodfl.config import dumps
+    from dspodfl.study.store import begun
 
-    if distributed.launched():
-        raise InputError("ranks", ranks, "left out: a launcher has started this process as one of several already")
-    if ranks is None or ranks < 1:
-        also = " where --max-restarts is given" if ranks is None else ""
-        raise InputError("ranks", ranks, f"an integer of at least 1{also}")
-    if max_restarts < 0:
-        raise InputError("max-restarts", max_restarts, "0 or more")
-    if asked.resume is None:
-        importable(asked.config)
-        asked = replace(asked, out=asked.out or default_folder(asked.config, load(asked.config, **asked.how)))
-        assert asked.out is not None
-        claim_run(asked.out, {"models": asked.models, "record": asked.record}, overwrite=asked.overwrite)
+    count = check_ranks(ranks, max_restarts)
+    if options.resume is None:
+        config = options.load()
+        output = replace(options.output, out=options.output.out or default_folder(options.config, config))
+        options = replace(options, output=output, resolved=dumps(config.model_dump(exclude_unset=True)))
     try:
-        return distributed.launch(ranks, asked.words(), max_restarts=max_restarts)
+        return launch("run", options, count, max_restarts)
     except LostRankError as error:
-        where = asked.resume or asked.out or Path()
+        where = options.resume or options.output.out or Path()
         raise LostRankError(f"{error}; {how_to_resume(where)}" if begun(where) else str(error)) from None
 
 
-@dataclass(frozen=True, eq=False)
-class _Session:
-    """A study that is ready to go."""
-
-    team: Transport
-    simulation: Simulation
-    keeper: Keeper | None
-    progress: Progress
-    folder: Path
-    models: bool
-
-
-def carry_out(asked: Asked) -> None:
+def run_command(options: RunOptions) -> None:
     """Run a study, or resume it; rank 0 of several shows and writes."""
     from dspodfl.errors import Interrupt, Interrupted
 
     first = os.environ.get("RANK", "0") == "0"
-    show = first and not (asked.quiet or asked.json)
+    show = first and not (options.output.quiet or options.json)
     with ExitStack() as ends:
         interrupt = ends.enter_context(Interrupt())
         progress = for_command(not show)
         try:
             with progress:
                 progress.stage("setting up")
-                session = _set_up(asked, ends, interrupt, first, progress)
+                ready = _set_up(options, ends, interrupt, progress)
         except Interrupted as error:
-            raise _interrupted(error, f"before anything was measured{_as_it_was(asked)}") from None
-        if session is None:
+            raise _interrupted(error, f"before anything was measured{_as_it_was(options)}") from None
+        if ready is None:
             return
-        result, too_large = _go(session, interrupt)
-    simulation, folder = session.simulation, session.folder
+        result, too_large = _execute(ready, interrupt, progress)
+    simulation, folder = ready.simulation, ready.folder
     if not first:
         raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
-    if asked.json:
+    if options.json:
         say(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         print_result(result)
@@ -135,39 +112,61 @@ def carry_out(asked: Asked) -> None:
         )
 
 
-def _set_up(asked: Asked, ends: ExitStack, interrupt: Interrupt, first: bool, progress: Progress) -> _Session | None:
-    """Everything before the first iteration; None where nothing is left to do."""
-    from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study import Simulation, agreed
-    from dspodfl.study.store import complete
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A run whose next step is the first iteration."""
 
-    team, device = distributed.join(asked.device)
-    if asked.resume is None and asked.out is not None and distributed.restarts():
-        asked = _again(asked, asked.out, team.broadcast(_left_there(asked.out, distributed.launch_id())))
-    if asked.resume is not None and is_folder(asked.resume) and complete(asked.resume):
+    simulation: Simulation
+    folder: Path
+    models: bool
+
+
+def _set_up(options: RunOptions, ends: ExitStack, interrupt: Interrupt, progress: Progress) -> _Ready | None:
+    """Do everything before the first iteration; None where nothing is left to do."""
+    from dspodfl.engine.transport import torch_distributed as distributed
+    from dspodfl.study import Simulation, agreed, open_folder
+    from dspodfl.study.store import CONFIG, complete
+
+    team, device = distributed.join(options.output.device)
+    first, out = team.rank == 0, options.output.out
+    if options.resume is None and out is not None and distributed.restarts():
+        options = _again(options, out, team.broadcast(_left_there(out, distributed.launch_id())))
+        out = options.output.out
+    resume, overwrite = options.resume, options.output.overwrite
+    if resume is not None and is_folder(resume) and complete(resume):
         if first:
-            _show_complete(asked, asked.resume, progress.mode != "off")
+            _show_complete(options, resume, progress.mode != "off")
         return None
-    options = {"models": asked.models, "record": asked.record, "beside": ""}
-    if asked.resume is None:
-        settled, keeper, before = agreed(team, lambda: _new(asked, options, ends, first))
-    else:  # the first rank finishes what a killed process had begun there; then all read it
-        opened = agreed(team, lambda: _opened(asked, options, ends) if first else (None, None))
-        settled, keeper, before = agreed(team, lambda: _unfinished(asked, options, *opened))
-    team.set_timeout(settled.scale.timeout)
-    simulation = Simulation(
-        settled,
-        device=device,
-        record_events=bool(options["record"]) and first,
-        team=team,
-        progress=progress,
-    )
+    kept: dict[str, Any] = {"models": options.models, "record": options.record, "beside": ""}
+    if resume is None:
+        config = agreed(team, options.load)
+        out = out or default_folder(options.config, config)
+        kept["beside"] = str(user_code.folder_of(options.config))
+        kept |= {"launch": distributed.launch_id()} if distributed.launched() else {}
+        opened = open_folder(ends, team, out=out, overwrite=overwrite, options=kept)
+    else:
+        agreed(team, lambda: _without_out(options, resume))
+        opened = open_folder(ends, team, resume=resume, options=kept)
+        importable(Path(kept["beside"]) / CONFIG)
+        config = agreed(team, lambda: _as_started(options, resume))
+    team.set_timeout(config.scale.timeout)
+    record = bool(kept["record"]) and first
+    simulation = Simulation(config, device=device, record_events=record, team=team, progress=progress)
     stop = lambda: bool(interrupt.heard)  # noqa: E731
-    for note in simulation.keep(keeper, stop, overwrite=asked.overwrite, before=before):
+    for note in simulation.open(opened.folder, stop, overwrite=overwrite, before=opened.before):
         if first:
             ERR.print(Text(note), soft_wrap=True)
-    folder = team.broadcast(keeper and keeper.folder)
-    return _Session(team, simulation, keeper, progress, folder, bool(options["models"]))
+    return _Ready(simulation, team.broadcast(opened.folder and opened.folder.folder), bool(kept["models"]))
+
+
+def _as_started(options: RunOptions, folder: Path) -> Config:
+    """The configuration of a run that is resumed, as it was started."""
+    from dspodfl.study.store import CONFIG
+
+    if options.config is None and not (folder / CONFIG).is_file():
+        given = f"dspodfl run {CONFIG} --resume {folder}"
+        raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
+    return options.load(folder / CONFIG)
 
 
 def _left_there(folder: Path, launch: str) -> str:
@@ -183,137 +182,80 @@ def _left_there(folder: Path, launch: str) -> str:
     return "else"
 
 
-def _again(asked: Asked, folder: Path, left: str) -> Asked:
-    """What is asked of ranks that were started again: to go on with what they had begun, or to begin.
+def _again(options: RunOptions, folder: Path, left: str) -> RunOptions:
+    """What is asked of ranks that were started again: to resume what they had begun, or to begin.
 
     A run that was there before is overwritten only where that was asked for.
     """
     if left == "begun":
-        return replace(asked, resume=folder, out=None, overwrite=False)
-    return replace(asked, overwrite=True) if left == "nothing" else asked
+        return replace(options, resume=folder, resolved=None, output=replace(options.output, out=None, overwrite=False))
+    return replace(options, output=replace(options.output, overwrite=True)) if left == "nothing" else options
 
 
-def _show_complete(asked: Asked, folder: Path, show: bool) -> None:
+def _show_complete(options: RunOptions, folder: Path, show: bool) -> None:
     """Nothing is left to do: say so, once it is known that this is the run which is asked for, and whole."""
-    from dspodfl.config import load
     from dspodfl.study import Result
     from dspodfl.study.store import CONFIG, Folder, compare_complete
 
-    _without_out(asked, folder)
+    _without_out(options, folder)
     result = Result.load(folder)
-    if asked.config is not None or any(asked.how.values()):
-        importable(asked.config)
-        compare_complete(folder, load(asked.config or folder / CONFIG, **asked.how))
+    if options.config is not None or any(options.overrides.values()):
+        compare_complete(folder, options.load(folder / CONFIG))
     files = Folder(folder)
     if files.left_over:
         with suppress(OSError), files.locked(0):
             files.clean()
-    print_complete(result, folder, show, asked.json)
+    print_complete(result, folder, show, options.json)
 
 
-def _as_it_was(asked: Asked) -> str:
+def _as_it_was(options: RunOptions) -> str:
     """What a run that was interrupted before anything was measured has left."""
     from dspodfl.study.store import CLAIMED, Folder, begun, recognised_manifest
 
-    where = asked.resume or asked.out
+    where = options.resume or options.output.out
     if where is None or not begun(where):
         return "; nothing was written"
     manifest = Folder(where).manifest() if recognised_manifest(where) else None
-    if asked.resume is None and manifest is not None and manifest.state == CLAIMED:  # it is removed
+    if options.resume is None and manifest is not None and manifest.state == CLAIMED:  # it is removed
         return "; nothing was written"
-    how = how_to_resume(where) if asked.resume is not None or not asked.overwrite else ""
+    how = how_to_resume(where) if options.resume is not None or not options.output.overwrite else ""
     return f"; {where} is as it was{f'; {how}' if how else ''}"
 
 
-def _without_out(asked: Asked, folder: Path) -> None:
-    if asked.out is not None or asked.overwrite:
+def _without_out(options: RunOptions, folder: Path) -> None:
+    if options.output.out is not None or options.output.overwrite:
         allowed = "given without --out and --overwrite: a run that is resumed stays in its folder"
         raise InputError("--resume", str(folder), allowed)
 
 
-def _go(session: _Session, interrupt: Interrupt) -> tuple[Result, OutOfMemoryError | None]:
-    """From the first iteration to the result."""
+def _execute(ready: _Ready, interrupt: Interrupt, progress: Progress) -> tuple[Result, OutOfMemoryError | None]:
+    """Run from the first iteration to the result."""
     from dspodfl.errors import Interrupted
 
-    simulation, folder = session.simulation, session.folder
+    simulation, folder, team = ready.simulation, ready.folder, ready.simulation.team
     too_large, doing = None, f"at once; {how_to_resume(folder)}"
     try:
         with interrupt.patiently():
             try:
-                with session.progress:
+                with progress:
                     for _ in simulation:
                         pass
             except OutOfMemoryError as error:
-                if not simulation.measured or session.team.ranks > 1:
+                if not simulation.measured or team.ranks > 1:
                     raise
                 too_large = error
-            if simulation.stopped and not session.team.broadcast(simulation.measured):
+            if simulation.stopped and not team.broadcast(simulation.measured):
                 raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
             doing = f"while writing {folder}; {how_to_resume(folder)}"
-            result = simulation.result(models=session.models)
-            if session.keeper:
-                with simulation.writing():
-                    session.keeper.finish(result, models=session.models)
-            session.team.leave()
+            result = simulation.finish(models=ready.models)
+            team.leave()
     except Interrupted as error:
-        if session.keeper and not session.keeper.begun:
+        if not simulation.begun:
             doing = "before anything was measured; nothing was written"
         raise _interrupted(error, doing) from None
     except LostRankError as error:
         raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
     return result, too_large
-
-
-Settled = tuple["Config", "Keeper | None", "Unfinished | None"]
-
-
-def _new(asked: Asked, options: dict[str, Any], ends: ExitStack, first: bool) -> Settled:
-    """The configuration and, on the first rank, the keeper of a new run."""
-    from dspodfl.config import load
-    from dspodfl.engine.transport import torch_distributed as distributed
-    from dspodfl.study.store import Keeper, claim_run
-
-    importable(asked.config)
-    settled = load(asked.config, **asked.how)
-    if not first:
-        return settled, None, None
-    folder = asked.out or default_folder(asked.config, settled)
-    claim_run(folder, options, overwrite=asked.overwrite)
-    options["beside"] = str(user_code.folder_of(asked.config))
-    if distributed.launched():
-        options["launch"] = distributed.launch_id()
-    return settled, ends.enter_context(Keeper(folder, options)), None
-
-
-def _opened(asked: Asked, options: dict[str, Any], ends: ExitStack) -> tuple[Keeper, Unfinished]:
-    """The keeper of a run that is resumed, and what its folder holds."""
-    from dspodfl.study.store import Keeper, Unfinished
-
-    folder = asked.resume or Path()
-    _without_out(asked, folder)
-    keeper = ends.enter_context(Keeper(folder, options))
-    keeper.reopen()
-    before = Unfinished.read(folder)
-    keeper.recover()
-    return keeper, before
-
-
-def _unfinished(
-    asked: Asked, options: dict[str, Any], keeper: Keeper | None, before: Unfinished | None
-) -> tuple[Config, Keeper | None, Unfinished]:
-    """The configuration of a run that is resumed, as it was started."""
-    from dspodfl.config import load
-    from dspodfl.study.store import CONFIG, Unfinished
-
-    folder = asked.resume or Path()
-    before = before or Unfinished.read(folder)
-    options |= {key: value for key, value in before.options.items() if value}
-    importable(asked.config)
-    importable(Path(options["beside"]) / CONFIG)
-    if asked.config is None and not (folder / CONFIG).is_file():
-        given = f"dspodfl run {CONFIG} --resume {folder}"
-        raise DataError(f"{folder}: {CONFIG} is missing; name the one that the run began with: {given}")
-    return load(asked.config or folder / CONFIG, **asked.how), keeper, before
 
 
 def _interrupted(error: KeyboardInterrupt | None, when: str) -> typer.Exit:
@@ -327,8 +269,8 @@ def importable(config: Path | None) -> None:
     user_code.search(user_code.folder_of(config), Path.cwd())
 
 
-def default_folder(config: Path | None, settled: Any) -> Path:
+def default_folder(config: Path | None, resolved: Any) -> Path:
     """Where a run is written that was not told where."""
     name = config.stem if config else "default"
-    digest = hashlib.sha256(settled.model_dump_json().encode()).hexdigest()[:7]
+    digest = hashlib.sha256(resolved.model_dump_json().encode()).hexdigest()[:7]
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{digest}"

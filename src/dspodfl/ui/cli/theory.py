@@ -99,15 +99,15 @@ def bound(
     from dspodfl.theory.assess import appraise, matching
     from dspodfl.theory.assess import compare as lay_over
 
-    settled = _load(config, changes, algorithms, seeds)
+    resolved = _load(config, changes, algorithms, seeds)
     _claim(out, overwrite)
     result = None if compare is None else Result.load(compare)
     for note in result.notes if result is not None else ():
         ERR.print(Text(note), soft_wrap=True)
     if result is not None:
-        settled = matching(settled, result, str(compare))
+        resolved = matching(resolved, result, str(compare))
     with for_command(quiet=as_json) as progress:
-        found = appraise(settled, epsilon, reach, points, on_progress=progress.stage)
+        found = appraise(resolved, epsilon, reach, points, on_progress=progress.stage)
     laid = None if result is None else lay_over(found, result, str(compare))
     record = found.record() | ({} if laid is None else {"compared": _records(laid.verdicts), "inside": laid.inside})
     if out is not None:
@@ -116,7 +116,7 @@ def bound(
 
         curves = predicted(found) if laid is None else laid.table
         tables = {"table.csv": found.table(), "curves.csv": curves}
-        _write(out, "theory bound", record, tables, bound_course(curves, _title(settled)) if len(curves) else None)
+        _write(out, "theory bound", record, tables, bound_course(curves, _title(resolved)) if len(curves) else None)
     if as_json:
         say(json.dumps(record, ensure_ascii=False))
         return

@@ -95,7 +95,7 @@ def _verify(folder: Path) -> Verified | None:
         problem = files.problem(name, manifest)
         if problem and not _pending(files, name, manifest):
             found.damage.append(f"{folder}: {name} {problem}")
-    if manifest.kind == "run":
+    if manifest.kind in ("run", "experiment"):
         _unfinished(found, manifest)
     ours = {*manifest.names, *manifest.replaced, MANIFEST, lock.LOCK, JOURNAL, CHECKPOINTS}
     paths = [path for path in (*folder.iterdir(), *_inside(folder / "models")) if not path.is_dir()]
@@ -117,9 +117,9 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _unfinished(found: Verified, manifest: Manifest) -> None:
-    """The journal and the checkpoints of a run."""
+    """The journal and the checkpoints of a run, the checkpoints of a grid."""
     folder = found.folder
-    if manifest.state != COMPLETE and has_journal(folder, manifest):
+    if manifest.kind == "run" and manifest.state != COMPLETE and has_journal(folder, manifest):
         found.files += 1
         found.damage += _journal(folder)
     for name in manifest.checkpoints if manifest.state != COMPLETE else ():
@@ -155,7 +155,7 @@ def _without_manifest(folder: Path) -> Verified | None:
     except DataError as error:
         found.damage.append(str(error))
     found.damage += _journal(folder) if kind == "run" and (folder / JOURNAL).is_file() else []
-    for path in checkpoint.Store(folder).sealed() if kind == "run" else ():
+    for path in checkpoint.CheckpointStore(folder).sealed() if kind == "run" else ():
         try:
             checkpoint.load(path)
         except DataError as error:

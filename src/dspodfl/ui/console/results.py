@@ -91,7 +91,7 @@ def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
 
 def print_unfinished(result: Result, folder: Path) -> None:
     """Where a run stands that has something left to do, and how to resume it."""
-    from dspodfl.study.store import Store, lock
+    from dspodfl.study.store import CheckpointStore, lock
 
     about = result.summary["study"]
     if about["complete"]:
@@ -101,7 +101,7 @@ def print_unfinished(result: Result, folder: Path) -> None:
     if holder is not None:
         OUT.print(Text(f"running: process {holder} is at it; {stands}"), soft_wrap=True)
         return
-    start, damaged = Store(folder).newest_iteration()
+    start, damaged = CheckpointStore(folder).newest_iteration()
     where = "no checkpoint was written yet" if start is None else f"its newest checkpoint is of iteration {start:,}"
     note = f" ({'; '.join(damaged)})" if damaged else ""
     OUT.print(Text(f"unfinished: {stands}; {where}{note}; {how_to_resume(folder)}"), soft_wrap=True)
