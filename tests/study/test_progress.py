@@ -331,7 +331,7 @@ def test_the_work_of_a_study_is_what_it_computes():
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_where_a_gpu_is_meant_a_run_on_a_cpu_says_so_with_the_time_it_takes(command, dspodfl, monkeypatch):
-    for name in ("study.session", "experiments.sweep"):
+    for name in ("study.simulation", "experiments.sweep"):
         monkeypatch.setattr(f"dspodfl.{name}.expected_seconds", lambda studies, device: 7 * 86400.0)
     over = ["--over", "train.batch_size=1,2"] if command == "sweep" else []
     answer = dspodfl(command, "study.toml", *over, "--out", "out")

@@ -90,6 +90,7 @@ class Exchange:
         self._out = buffers[0].new_empty((len(shard.leave.row), buffers[0].shape[1]))
         self._nothing: list[Tensor | None] = [None] * transport.ranks
         self._expected: tuple[int, Wait] | None = None
+        self._last = 0
 
     @property
     def halo(self) -> int:
@@ -100,6 +101,15 @@ class Exchange:
         """Take the active weights of a block. Shape: (iterations, links of the shard)."""
         device, weights = self._out.device, active.cpu().numpy()
         self.leave, self.come = (_Rows(which, weights, device) for which in (self._shard.leave, self._shard.come))
+        self._last = 0
+
+    def limit(self, last: int) -> None:
+        """Say that iterations up to ``last`` − 1 of the block follow for certain.
+
+        Nothing is expected beyond: where a loop ends within a block, because its runs are stacked again, a receive that
+        was posted for the next iteration would take what is sent for another.
+        """
+        self._last = last
 
     def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
         """Cut iterations first … last − 1 of the block into those in which rows cross, one by one, and the others.
@@ -107,6 +117,7 @@ class Exchange:
         Yields:
             The first iteration of a stretch, the one after its last, and whether rows cross.
         """
+        self.limit(last)
         crosses = (self.leave.bounds[first:last, -1] > 0) | (self.come.bounds[first:last, -1] > 0)
         at = first
         for t in (first + np.flatnonzero(crosses)).tolist():
@@ -144,7 +155,7 @@ class Exchange:
             return transport.start(leaving, self._coming(t))
         arrived = self._expect(t)
         sent = transport.start(leaving, self._nothing)
-        if t + 1 < len(self.come.bounds):
+        if t + 1 < self._last:
             self._expected = t + 1, self._expect(t + 1)
 
         def wait() -> None:
@@ -173,6 +184,9 @@ class NoExchange(Exchange):
 
     def load(self, active: Tensor) -> None:
         """Ignore the weights."""
+
+    def limit(self, last: int) -> None:
+        """Ignore it."""
 
     def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
         """Give all iterations as one stretch in which no row crosses."""

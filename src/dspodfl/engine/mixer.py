@@ -54,6 +54,9 @@ class Mixer:
                 weight = _matrices(1, run.clients, place, weight)[:, 0]
             self._blocks.append(weight)
 
+    def limit(self, last: int) -> None:
+        """Say that iterations up to ``last`` − 1 of the block follow; nothing is prepared for them."""
+
     def begin(self, t: int, theta: Tensor) -> Callable[..., Tensor]:
         """Return what multiplies an array by P of the t-th iteration; ``theta`` are the models before it."""
         return partial(self.apply, t)
@@ -109,6 +112,10 @@ class HaloMixer:
         """Take the active weights r_ij v̂_ij of a block. Shape: (iterations, links of the shard)."""
         self._active, self._others = active, {}
         self._exchange.load(active)
+
+    def limit(self, last: int) -> None:
+        """Say that iterations up to ``last`` − 1 of the block follow for certain."""
+        self._exchange.limit(last)
 
     def begin(self, t: int, theta: Tensor) -> Callable[..., Tensor]:
         """Return what multiplies an array by P of the t-th iteration; ``theta`` are the models before it."""

@@ -500,7 +500,8 @@ def _stacked(
             on_block=lambda block: watch.block(block, stacked),
             reach=_reach(watch, until),
             split=split,
-            shrink=True,
+            # A rank that holds some clients of each run knows the costs of all, but carries those of its own: runs stay.
+            shrink=division.kind != "clients",
             pending=pending,
         ):
             here = [stacked[r] for r in snapshot.runs]

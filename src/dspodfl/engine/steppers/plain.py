@@ -59,6 +59,7 @@ class Plain:
 
     def advance(self, first: int, last: int) -> None:
         """Make iterations first … last − 1 of the block."""
+        self._mixer.limit(last)
         for t in range(first, last):
             x, y = self._batches[t]
             mix, gradient = self._mixer.begin(t, self.theta), partial(_gradient, self._problem, x, y)
