@@ -70,6 +70,7 @@ def sporadic(sgd: float | None = None, link: float | None = None) -> Sporadic:
 
 
 dspodfl = sporadic()
+"""The schedule of DSpodFL: clients step with probability d_i, links exchange with probability b_ij."""
 dgd = sporadic(sgd=1, link=1)
 rg = sporadic(sgd=1)
 sporadic_sgd = sporadic(link=1)

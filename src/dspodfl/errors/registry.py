@@ -26,15 +26,21 @@ SMALLEST, LARGEST = 1e-30, 1e30
 LEAST = 2.0**-32
 """The smallest probability of which a word of 32 bits makes an event."""
 Positive = Annotated[float, Ge(SMALLEST), Le(LARGEST)]
+"""A number above 0."""
 NonNegative = Annotated[float, Ge(0), Le(LARGEST)]
+"""A number of at least 0."""
 Real = Annotated[float, Ge(-LARGEST), Le(LARGEST)]
+"""A finite number."""
 Probability = Annotated[float, Gt(0), Le(1)]
+"""A number in (0, 1]."""
 Chance = Annotated[float, Ge(LEAST), Le(1)]
 """A probability of which a word of 32 bits makes an event: nothing with a smaller one would ever happen."""
 Size = Annotated[int, Ge(1), Le(2**27)]
 """Numbers that are drawn at one address, two words each: samples of a set, features of a sample."""
 Count = Annotated[int, Ge(1), Lt(WORD)]
+"""An integer of at least 1."""
 Seed = Annotated[int, Ge(0), Lt(2**63)]
+"""A seed: an integer of at least 0."""
 
 T = TypeVar("T")
 REQUIRED: Any = inspect.Parameter.empty

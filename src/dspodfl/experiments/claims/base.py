@@ -28,6 +28,7 @@ from dspodfl.experiments.definition import Check
 from dspodfl.experiments.evidence import Evidence
 
 Status = Literal["holds", "holds in part", "does not hold", "cannot be told"]
+"""What the check of a claim finds."""
 
 MOST, SOME = 0.8, 0.4
 """A claim about many comparisons holds where it does in this share of those that are decided, and in part in that."""
