@@ -190,3 +190,18 @@ def test_models_of_a_study_in_waves_whose_clients_are_split_are_those_of_one_pro
     for algorithm in alone.config["algorithms"]:
         for one, other in zip(alone.models(algorithm, 0), ours.models(algorithm, 0), strict=True):
             assert all(torch.allclose(one[name], other[name], rtol=0, atol=2e-6) for name in one)
+
+
+def test_events_of_runs_on_other_ranks_are_those_of_one_process():
+    config = tiny(seeds=2, algorithms=["dspodfl", "rg"], scale={"split": "runs"})
+
+    def work(team):
+        simulation = Simulation(config, device="cpu", team=team, record_events=True)
+        for _ in simulation:
+            pass
+        return simulation.result().events
+
+    alone, ours = work(LocalTransport()), together(2, work)[0]
+    assert alone.keys() == ours.keys() and len(alone) == 4
+    for key, (events, _) in alone.items():
+        assert np.array_equal(events.v, ours[key][0].v) and np.array_equal(events.v_hat, ours[key][0].v_hat)

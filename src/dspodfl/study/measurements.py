@@ -77,6 +77,7 @@ class StudyProgress:
         self._news = Measurements()
         self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
+        self._records = record
         self.last: Measurement | None = None
         self.over = False
         """Whether the wave that advances is over, on all ranks."""
@@ -272,8 +273,13 @@ class StudyProgress:
 
     def events(self) -> dict[Key, tuple[Events, np.ndarray]]:
         """What fired, of the runs that are recorded, and the links it fired on."""
-        out = {}
+        out, ended = {}, self.ended
+        if self._records and self._division.kind == "runs" and self._division.team.rank == 0:
+            for r, row in self.latest.items():  # those of other ranks are drawn again: draws are addressed
+                done = ended.get(r, self._places.get(r, int(str(row["iteration"]))))
+                if r not in self.recorder.runs and done:
+                    self.recorder.redraw(self._study.runs, [r], done)
         for r in self.recorder.runs:
-            done = self.ended.get(r, self._places.get(r, self.iteration))
+            done = ended.get(r, self._places.get(r, self.iteration))
             out[self.names[r]] = self.recorder.events(r, done), self._study.runs[r].rates.graph.edges
         return out

@@ -500,7 +500,7 @@ def _stacked(
             on_block=lambda block: watch.block(block, stacked),
             reach=_reach(watch, until),
             split=split,
-            # A rank that holds some clients of each run knows the costs of all, but carries those of its own: runs stay.
+            # Where clients are split, a rank carries the costs of its own alone: runs that are over stay in the stack.
             shrink=division.kind != "clients",
             pending=pending,
         ):
