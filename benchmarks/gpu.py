@@ -79,7 +79,7 @@ def joined_study(dataset: Dataset, seeds: int, iterations: int, every: int) -> S
         )
         studies.append(build(config, Own(data=dataset))[1])
     first, second = studies
-    return dataclasses.replace(first, runs=first.runs + second.runs)
+    return dataclasses.replace(first, runs=first.runs + second.runs, rules=first.rules + second.rules)
 
 
 def whole_study(bench: Bench, dataset: Dataset, seeds: int, iterations: int, every: int) -> Iterator[Row]:

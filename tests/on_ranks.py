@@ -84,7 +84,7 @@ class MixesTwice:
 def mixed_twice(team, changes):
     """A study under a rule that mixes twice in every iteration; its result, on rank 0."""
     simulation = Simulation(Config(**changes), device="cpu", team=team)
-    simulation.study = replace(simulation.study, rule=MixesTwice())
+    simulation.study = replace(simulation.study, rules=[MixesTwice()] * len(simulation.study.runs))
     for _ in simulation:
         pass
     result = simulation.result()

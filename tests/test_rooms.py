@@ -66,6 +66,11 @@ def imports(file, package):
             yield module, [alias.name for alias in node.names]
 
 
+def offers(package, name):
+    """Whether a name is that of a room, or of a file at the top."""
+    return (package / name).is_dir() or (package / f"{name}.py").is_file()
+
+
 def trespasses(package):
     """Imports of another room's private files, and of names that the room does not offer."""
     for file in sorted(package.rglob("*.py")):
@@ -74,7 +79,7 @@ def trespasses(package):
             where = f"{file.relative_to(package)}: {'.'.join(module)}"
             if not module:
                 if names is not None and here != "__init__":  # from dspodfl import rng
-                    yield from (f"{where} {name}" for name in names if not (package / f"{name}.py").is_file())
+                    yield from (f"{where} {name}" for name in names if not offers(package, name))
                 continue
             if module[0] == here or (len(module) == 1 and (package / f"{module[0]}.py").is_file()):
                 continue

@@ -81,8 +81,9 @@ def _claimed(folder: Path) -> None:
 def _swept(folder: Path) -> None:
     from dspodfl.config.grid import Axis, cells
     from dspodfl.experiments.definition import Experiment
+    from dspodfl.experiments.grid_folder import GridFolder
     from dspodfl.experiments.result import Outcome
-    from dspodfl.experiments.sweep import Sweep, claim
+    from dspodfl.experiments.sweep import Sweep
 
     axis = "train.batch_size"
     base = _config().model_dump(exclude_unset=True)
@@ -91,7 +92,8 @@ def _swept(folder: Path) -> None:
     about = {"title": "a", "paper": "", "kind": "sweep", "dataset": "synthetic", "claim": "", "base": base}
     experiment = Experiment(name="a", seeds=1, over=over, **about)
     content = {"name": "a", "axes": [axis], "read": {}, "cells": {cell.digest: dict(cell.point) for cell in grid}}
-    claim(folder, content, overwrite=False)
+    with GridFolder(folder) as files:
+        files.claim(content, overwrite=False)
     sweep = Sweep(grid, [axis], folder / "cells")
     list(sweep)
     Outcome.of(experiment, grid, sweep.metrics(), sweep.about()).save(folder)

@@ -348,7 +348,7 @@ def _grids() -> list[Study]:
         for name, more, seconds in (
             ("fmnist-iid", " --seeds 2 --device cpu", 8),
             ("fmnist-noniid-dynamic", " --seeds 1 --quiet --overwrite", 12),
-            ("fmnist-radius-uniform", " --seeds 1", 20),
+            ("fmnist-radius-uniform", " --seeds 1 --ranks 2 --max-restarts 1", 30),
             ("fmnist-clients-beta", " --seeds 1", 20),
         )
     ]
@@ -359,6 +359,7 @@ def _grids() -> list[Study]:
             'sweep study.toml --over rates.sgd.a=0.5,2 --at-delay 30 --set rates.sgd.law="beta" '
             "--algorithms dspodfl,rg --seeds 2 --device cpu -o out --overwrite",
         ),
+        several("sweep-ranks", f"{over} --ranks 2 --max-restarts 1 --quiet", "show out", "verify out", seconds=12),
         several(
             "sweep-another-grid",
             over.replace("2,5", "3"),

@@ -99,7 +99,9 @@ def values(annotation, metadata=()):
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is list:
-        sizes = limit(metadata, limits.MinLen, 0), limit(metadata, limits.MaxLen, 3)
+        lengths = [m for m in metadata if isinstance(m, limits.Len)]
+        least = max([0, *(m.min_length for m in lengths)])
+        sizes = max(least, limit(metadata, limits.MinLen, 0)), limit(metadata, limits.MaxLen, 3)
         return st.lists(values(arguments[0]), min_size=sizes[0], max_size=sizes[1])
     if origin is dict:
         return ARGUMENTS

@@ -23,7 +23,7 @@ def test_the_command_line_exits_with_the_code_of_the_error(capsys):
     def command():
         raise OwnError("first\nsecond")
 
-    assert failures.carry_out(command) == 7
+    assert failures.guarded(command) == 7
     assert capsys.readouterr().err == "error: first\nerror: second\n"
 
 
@@ -31,5 +31,5 @@ def test_an_error_without_a_message_is_named(capsys):
     def command():
         raise DspodflError
 
-    assert failures.carry_out(command) == 2
+    assert failures.guarded(command) == 2
     assert capsys.readouterr().err == "error: DspodflError\n"

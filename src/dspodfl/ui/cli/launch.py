@@ -80,9 +80,9 @@ def _found(command: str) -> tuple[Any, Callable[[Any], None]]:
 
 def _rank() -> int:
     """Run what the launcher asks for."""
-    from dspodfl.engine.transport.launch import shared_file
+    from dspodfl.engine.transport import launch as launcher
 
-    request = json.loads(shared_file(REQUEST))
+    request = json.loads(launcher.shared_file(REQUEST))
     kind, function = _found(request["command"])
     function(TypeAdapter(kind).validate_python(request["options"]))
     return 0
