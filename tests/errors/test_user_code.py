@@ -236,6 +236,15 @@ def test_user_code_that_ends_the_program_in_the_middle_of_a_run_is_an_error_with
     assert len(answer.err.splitlines()) == 1
 
 
+@pytest.fixture
+def _sigint():
+    """Ctrl-C as in a shell: a process that was started in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_sigint")
 def test_a_signal_of_the_user_passes_through_user_code(tmp_path):
     write(tmp_path, own_signal="import signal\nsignal.raise_signal(signal.SIGTERM)")
     user_code.search(tmp_path)
