@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# --no-compile: modules are compiled when they are first imported, and most never are.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 SOURCES := src tests benchmarks scripts
 
 .PHONY: demo test check lint types layers api coverage nightly goldens bench clean locked
