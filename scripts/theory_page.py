@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/theory.md and write its measured parts anew.
+"""Draw the pictures of docs/theory.md and write its measured parts again.
 
     python -m scripts.theory_page
 

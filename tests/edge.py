@@ -45,7 +45,7 @@ every = 2
 
 
 def merged(base, changes):
-    """Tables merged key by key; a table that names its kind, law or name anew replaces the former one."""
+    """Tables merged key by key; a table with another kind, law or name replaces the former one."""
     out = dict(base)
     for key, value in changes.items():
         old = out.get(key)

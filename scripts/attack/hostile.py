@@ -20,30 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from scripts.attack import Tally, thinned
+from scripts.attack import STUDY, Tally, thinned
 from scripts.attack.sandbox import Sandbox
 
 Put = Callable[[Path], None]
 """Makes a hostile thing of a name."""
-
-STUDY = """
-seeds = 1
-algorithms = ["dspodfl", "dfedavg"]
-[clients]
-count = 4
-[graph]
-kind = "ring"
-[data]
-name = "synthetic"
-samples = 60
-test_samples = 20
-features = 3
-classes = 4
-[train]
-iterations = 4
-batch_size = 2
-"""
-
 
 Case = tuple[str, str, Put, list[str]]
 """What is tried: its name, the file, how the file is made, the command line."""

@@ -20,29 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.attack import Tally, thinned
+from scripts.attack import STUDY, Tally, thinned
 
-STUDY = """
-seeds = 1
-algorithms = ["dspodfl", "dgd"]
-[clients]
-count = 4
-[graph]
-kind = "ring"
-[data]
-name = "synthetic"
-samples = 60
-test_samples = 20
-features = 3
-classes = 4
-[train]
-iterations = 6
-batch_size = 2
-[eval]
-every = 2
-[checkpoint]
-every_iterations = 3
-"""
+KEPT = f"{STUDY}[eval]\nevery = 2\n[checkpoint]\nevery_iterations = 3\n"
+"""The same, with checkpoints."""
 OPERATIONS = ("replace", "rename", "unlink", "remove", "mkdir", "rmdir", "link", "truncate", "ftruncate", "fsync")
 RUN = ("run", "study.toml", "--out", "out", "--save-models", "--record-events", "--quiet")
 RESUME = ("run", "--resume", "out", "--quiet")
@@ -220,7 +201,7 @@ def prepare() -> None:
     plots.picture = lambda figure, form: magic[form] + b" matplotlib"  # type: ignore[assignment]
     plots.accuracy_vs_delay = plots.network = plots.sweep = lambda *_: None  # type: ignore[assignment]
     provenance._commit = lambda: None
-    api.run(api.Config(**tomllib.loads(STUDY)))
+    api.run(api.Config(**tomllib.loads(KEPT)))
     _ready.append(True)
 
 
@@ -242,7 +223,7 @@ class Scenario:
 
 
 def _study(folder: Path) -> None:
-    (folder / "study.toml").write_text(STUDY)
+    (folder / "study.toml").write_text(KEPT)
 
 
 def _interrupted(folder: Path) -> None:
@@ -275,7 +256,7 @@ def _other_interrupted(folder: Path) -> None:
     """A run of another study that was killed, next to files of others."""
     _interrupted(folder)
     _place(folder)
-    (folder / "study.toml").write_text(STUDY.replace("batch_size = 2", "batch_size = 3"))
+    (folder / "study.toml").write_text(KEPT.replace("batch_size = 2", "batch_size = 3"))
 
 
 def _finished(folder: Path) -> None:

@@ -77,7 +77,7 @@ def _npz(folder: Path, name: str, clients: int, shape: tuple[int, ...], *, class
 
 
 def folder(folder: Path) -> None:
-    """Data of one's own: six clients."""
+    """Custom data: six clients."""
     _npz(folder, "own", 6, (5,), classes=3)
 
 
@@ -92,7 +92,7 @@ def targets(folder: Path) -> None:
 
 
 def module(folder: Path) -> None:
-    """Models of one's own."""
+    """Custom models."""
     (folder / "golden_model.py").write_text(
         "from torch import nn\n\n\n"
         "def net(width=5):\n    return nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 4))\n\n\n"
@@ -101,7 +101,7 @@ def module(folder: Path) -> None:
 
 
 def schedule(folder: Path) -> None:
-    """Algorithms of one's own; in one a SIGINT comes, once."""
+    """Custom algorithms; one of them raises SIGINT, once."""
     (folder / "golden_schedule.py").write_text(
         "import os\nimport signal\nfrom pathlib import Path\n\nimport numpy as np\n\nfrom dspodfl import Events\n\n\n"
         "def every_other(k, part, rates):\n"

@@ -48,7 +48,7 @@ class Study:
 
 
 def merged(base: Table, changes: Table) -> Table:
-    """Tables merged key by key; a table that says anew what it is replaces the former one."""
+    """Tables merged key by key; a table with another kind replaces the former one."""
     out = dict(base)
     for key, value in changes.items():
         old = out.get(key)

@@ -138,7 +138,7 @@ def main():
         try:
             check()
             found[check.__name__] = ""
-        except Exception:
+        except Exception:  # every check is run; what is wrong is printed
             found[check.__name__] = traceback.format_exc(limit=-3)
     json.dump(found, sys.stdout)
 

@@ -1,4 +1,4 @@
-"""Studies in Python: ``result = run(Config(...))``, with one's own model, data, graph and algorithm."""
+"""Studies in Python: ``result = run(Config(...))``, with custom models, data, graphs and algorithms."""
 
 import networkx as nx
 import numpy as np
@@ -110,7 +110,7 @@ def test_a_study_iterated_by_hand_can_be_left_at_any_time():
             break
     assert simulation.measured
     assert simulation.result().metrics["iteration"].max() == 2
-    assert [update.iteration for update in simulation] == [0, 2, 4]  # and begun anew
+    assert [update.iteration for update in simulation] == [0, 2, 4]  # it begins again
     pd.testing.assert_frame_equal(simulation.result().metrics, run(tiny()).metrics)
 
 

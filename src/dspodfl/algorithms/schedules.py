@@ -82,7 +82,7 @@ _LONGEST_CYCLE = 2.0**40
 
 @dataclass(eq=False)
 class Cycles:
-    """Where DFedAvg exchanges: D iterations of SGD, then one exchange, D taken anew at the start of each cycle."""
+    """Where DFedAvg exchanges: D iterations of SGD, then one exchange, D computed again at the start of each cycle."""
 
     period: int | None = None
     _exchanges: WeakKeyDictionary[Rates, list[int]] = field(default_factory=WeakKeyDictionary, repr=False)

@@ -45,7 +45,7 @@ class Tally:
     sgd_steps: Tensor
     link_uses: Tensor
     before: Tensor  # (runs,) cumulative raw total delay before the block
-    spent: Callable[[int], tuple[Tensor, Tensor]]  # raw delays of each client and link after so many iterations
+    spent: Callable[[int], tuple[Tensor, Tensor]]  # raw delays of each client and link after a number of iterations
     cost: Tensor  # the cumulative cost of each run in the unit of its budget; raw total delay where it has none
     cost_before: Tensor  # (runs,) the same before the block
 

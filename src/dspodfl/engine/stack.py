@@ -54,7 +54,7 @@ class Run:
         return math.inf if self.budget is None else self.budget.value
 
     def last(self, iterations: int) -> int:
-        """Return the most iterations that the run takes in a loop of so many."""
+        """Return the most iterations that the run takes in a loop of ``iterations``."""
         counted = self.budget is not None and self.budget.kind == "iterations"
         return min(iterations, self.cap or iterations, math.ceil(self.limit) if counted else iterations)
 

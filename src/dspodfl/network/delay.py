@@ -19,7 +19,7 @@ import numpy as np
 from dspodfl.network.events import Events
 
 CHUNK = 64
-"""Entities are summed one after the other in rows of so many, then the rows' sums likewise."""
+"""Entities are summed one after the other in rows of this length, then the rows' sums likewise."""
 
 DELAYS = ("processing", "transmission", "processing_normalized", "transmission_normalized")
 

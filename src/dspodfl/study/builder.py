@@ -159,7 +159,7 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
     counts = {}
     if own.graph is not None:
         if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
-            raise InputError("graph.dynamics.kind", "waypoint", "another kind with a graph of one's own")
+            raise InputError("graph.dynamics.kind", "waypoint", "another kind with a custom graph")
         common = {key: getattr(config.graph, key) for key in graph_tables.GraphTable.model_fields}
         changes["graph"] = graph_tables.CustomGraph(kind="custom", **common)
         counts["the graph given"] = len(own.graph) if isinstance(own.graph, nx.Graph) else own.graph.n
@@ -438,7 +438,7 @@ def _value_of(config: schema.Config, key: str) -> Any:
 
 
 def _check_schedule(name: str, found: Any, drawn: rates.Rates, seed: int) -> None:
-    """Try a schedule of one's own on the first iteration, so that a run does not begin with one that is none."""
+    """Try a custom schedule on the first iteration, so that no run begins with one that is not valid."""
     allowed = "a Schedule, a callable (k, part, rates) -> Events"
     if not callable(found):
         raise InputError("algorithms", name, f"{allowed}, not a {type(found).__name__}")

@@ -222,7 +222,7 @@ def steps(run: Run) -> float:
 def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int = 64) -> float | None:
     """How many rows cross between ranks at iterations first … last − 1, from the rates alone.
 
-    None for a schedule of one's own, whose chances are not known.
+    None for a custom schedule, whose probabilities are not known.
 
     A row i crosses to rank q with the chance that one of its links to clients of q fires: Σ_k Σ_(i,q) 1 − Π (1 − p).
     """

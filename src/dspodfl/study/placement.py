@@ -14,9 +14,9 @@ _SLACK = 0.005
 _SQUARE = 1.5
 """Sides that differ by less than this are both tried."""
 _TRIES, _MANY = 10, 200_000
-"""METIS takes the best of so many tries, unless there are so many clients that one takes a second."""
+"""METIS takes the best of this many tries; of one, above this number of clients, where a try takes a second."""
 _GRAIN = 1000
-"""METIS weighs in integers: a client of average weight has so many."""
+"""METIS weighs in integers: a client of average weight has this many."""
 
 
 def place(graph: Graph, samples: np.ndarray, work: np.ndarray, ranks: int) -> np.ndarray:

@@ -48,7 +48,7 @@ class Study:
     every: int | None
     """Evaluate at multiples of this number of iterations, or not for this reason."""
     points: int | None
-    """Evaluate where a run's cost reaches each of so many equal parts of its budget, or not for this reason."""
+    """Evaluate where a run's cost reaches each of this many equal parts of its budget, or not for this reason."""
     at_delay: list[float]
     precision: str = "auto"
     eval_samples: int = 0
@@ -199,7 +199,7 @@ class Hooks:
     """Who is told what happens while a study runs: nobody, unless told otherwise."""
 
     tick: Callable[[int, int], None] = lambda iteration, runs: None
-    """After every iteration of a wave of so many runs."""
+    """After every iteration of a wave, with the iteration and the number of its runs."""
     block: Callable[[Block, list[int]], None] = lambda block, runs: None
     """The events of each block of some runs."""
     plan: Callable[[Plan], None] = lambda plan: None

@@ -96,7 +96,7 @@ def make_plan(
 
 
 def _fitting(order: list[int], size_of: Sequence[int], room: float, fewest: int) -> list[list[int]]:
-    """As few waves of some runs as fit into a room, in bytes; none has fewer than so many runs if all have more."""
+    """As few waves of some runs as fit into a room, in bytes; none has fewer than ``fewest`` runs."""
     most = max(1, len(order) // fewest)
     count = min(most, math.ceil(sum(size_of[r] for r in order) / room))
     while True:

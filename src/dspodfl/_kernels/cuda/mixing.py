@@ -23,7 +23,7 @@ _ROWS = {"BLOCK": 1024, "num_warps": 4}  # numbers of a row that a program takes
 _RUNS = {"BLOCK": 256, "num_warps": 2}  # of each row of a run; small, so that programs fit beside others
 _LESS = {"BLOCK": 1024, "num_warps": 2}
 SMALL = 16
-"""Runs of up to so many clients may be mixed whole by one program."""
+"""Runs of up to this many clients may be mixed whole by one program."""
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:

@@ -38,7 +38,7 @@ ALLOWED = (
     '{"train": …, "test": …} or a list of one (x, y) per client'
 )
 HELD_OUT = 6
-"""One sample in so many is cut off for testing."""
+"""One sample in this many is cut off for testing."""
 _HOLD_OUT = 2**20 + 3  # k of an address in the stream of partitions, apart from those of the partitions themselves
 
 Part = tuple[np.ndarray, np.ndarray]

@@ -51,8 +51,8 @@ class Partition:
 
 
 PARTITIONS: Registry[Partition] = Registry("data.partition.kind", context=("y", "clients", "seed"))
-"""The kinds of partitions. Facts: ``takes``, bytes and seconds for so many
-clients, samples and classes, and the parameters; if not given, those of an even division."""
+"""The kinds of partitions. Facts: ``takes``, bytes and seconds for given numbers of
+clients, samples and classes, and the parameters; if it is missing, those of an even division."""
 
 _SAMPLE_BYTES = 40
 """A sample while it is assigned to a client."""

@@ -97,7 +97,7 @@ def vgg11(
     ``weights``: a .safetensors, .pth or .pt file in torchvision's naming of a plain VGG11. With the CIFAR head
     only its ``features.*`` are used, and the classifier starts by address.
 
-    Initial values do not follow PyTorch's default law, under which so many layers without normalization hardly
+    Initial values do not follow PyTorch's default law, under which eleven layers without normalization hardly
     train: convolutions are normal of deviation √(2/fan_out) (He et al., 2015), linear layers normal of deviation
     0.01, biases 0.
     """

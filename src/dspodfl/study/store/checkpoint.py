@@ -133,7 +133,7 @@ class CheckpointStore:
         return path
 
     def seal(self, aside: Path, made: Checkpoint, entries: Entries) -> Path:
-        """Make a checkpoint of what lies aside: tables, manifest, one renaming; then let go of the oldest."""
+        """Commit the checkpoint in a temporary directory: tables, manifest, one renaming; then delete the oldest."""
         entries = entries | self._metrics(aside, made.metrics)
         own = {str(run): values.contiguous() for run, values in made.accuracies.items()}
         write(aside / _ACCURACIES, safetensors.torch.save(own))

@@ -44,7 +44,7 @@ class Sporadicity:
 def sporadicity(run: Run, iterations: int) -> Sporadicity:
     """Of one run, over its iterations.
 
-    A link that the topology shows with probability ``up``, drawn anew at every iteration, fires with b·up. Other
+    A link that the topology shows with probability ``up``, drawn again at every iteration, fires with b·up. Other
     topologies show one graph after the other, and the one that contracts least decides.
     """
     if not draws_independently(run.schedule):

@@ -24,7 +24,7 @@ from dspodfl.problem.models.stacked.layers import (
 from dspodfl.problem.models.vgg import VGG, Spread
 
 ALIGN = 32
-"""Tensors start at multiples of so many numbers (128 bytes) in a packed vector: loads are whole."""
+"""Tensors start at multiples of this many numbers (128 bytes) in a packed vector: loads are whole."""
 
 
 class Unknown(Exception):  # noqa: N818 - no error: the caller has another way
