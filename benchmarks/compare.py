@@ -1,8 +1,8 @@
 """``python -m benchmarks compare OLD [NEW]``: two commits, measured in turns.
 
-Each commit is checked out into a temporary folder and measured by a process of its own, with its own benchmarks: the
-two set everything up, then take turns, one of each a round, in an order that changes with every round. What else runs
-on the machine hits both alike.
+Each commit is checked out into a temporary folder (or is a folder already, for machines without git) and measured by a
+process of its own, with its own benchmarks: the two set everything up, then take turns, one of each a round, in an
+order that changes with every round. What else runs on the machine hits both alike.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _outside(count: int) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, measure, print the table; 0, or 1 where a row is slower or a group failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks compare", description="Two commits, in turns.")
-    parser.add_argument("old", help="a commit")
+    parser.add_argument("old", help="a commit, or a folder with its files")
     parser.add_argument("new", nargs="?", default="HEAD", help="another; default: HEAD")
     parser.add_argument("--kind", choices=["cpu", "gpu"], help="default: gpu where there is one, else cpu")
     parser.add_argument("--rows", metavar="A,B", help="groups (one) or rows (one/dgd), separated by commas")
@@ -129,7 +129,10 @@ def _wanted(times: dict[str, list[float]], rows: Sequence[str]) -> dict[str, lis
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """A temporary folder with the files of a commit."""
+    """A folder with the files of a commit: a temporary one, or the one that is named."""
+    if (Path(commit) / "benchmarks").is_dir():
+        yield Path(commit).resolve()
+        return
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
         git = ["git", "-C", str(_ROOT), "worktree"]

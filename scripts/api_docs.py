@@ -1,7 +1,7 @@
 """Write docs/api.md, the reference of the Python interface, from the docstrings: ``python -m scripts.api_docs``.
 
     python -m scripts.api_docs            # write the page
-    python -m scripts.api_docs --check    # is it current, and is every public name documented? (exit code 1 if not)
+    python -m scripts.api_docs --check    # is it current, and is every public name documented in full? (else exit 1)
 
 What is public is what the ``__init__.pyi`` of a room lists in ``__all__``; `dspodfl` and `dspodfl.rng` list it in their
 modules. Sources are parsed and never imported, so that no tensor is needed.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class Name:
     signature: str
     doc: str | None
     members: tuple[Name, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """Of a function: the parts of a docstring that are missing, such as ``Returns`` or ``Args: x``."""
 
     @property
     def full(self) -> str:
@@ -77,6 +80,11 @@ def undocumented(found: list[Room]) -> list[str]:
             missing += [name.full] if not name.doc else []
             missing += [f"{name.full}.{member.name}" for member in name.members if not member.doc]
     return missing
+
+
+def incomplete(found: list[Room]) -> list[str]:
+    """Give the public functions whose docstring leaves out a parameter or what is returned, and what it leaves out."""
+    return sorted({f"{name.full}: {part}" for room in found for name in room.names for part in name.lacks})
 
 
 def page(found: list[Room]) -> str:
@@ -186,8 +194,19 @@ def _name(room: str, name: str, tree: ast.Module, node: ast.stmt | None, after: 
         members = tuple(_member(room, name, item) for item in node.body if _is_public_method(item))
         return Name(room, name, "class", _of_class(node), ast.get_docstring(node), members)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return Name(room, name, "function", _of_function(node), ast.get_docstring(node))
+        return Name(room, name, "function", _of_function(node), ast.get_docstring(node), lacks=_lacking(node))
     return Name(room, name, "value", "", after)
+
+
+def _lacking(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    """What the docstring of a function does not say: of its parameters, and of what it returns or yields."""
+    doc = ast.get_docstring(node) or ""
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+    named = [argument.arg for argument in given if argument is not None and not argument.arg.startswith("_")]
+    missing = [f"Args: {name}" for name in named if not re.search(rf"^ +\*{{0,2}}{name}\b.*:", doc, re.MULTILINE)]
+    returns = "None" if node.returns is None else ast.unparse(node.returns)
+    silent = returns in ("None", "NoReturn", "Never") or re.search(r"^(Returns|Yields):", doc, re.MULTILINE)
+    return (*missing, *([] if silent else ["Returns"]))
 
 
 def _is_public_method(item: ast.stmt) -> bool:
@@ -231,9 +250,9 @@ def _of_class(node: ast.ClassDef) -> str:
 def main() -> int:
     """Write the page, or check it."""
     found = rooms()
-    missing = undocumented(found)
+    missing = [f"{name} has no docstring" for name in undocumented(found)] + incomplete(found)
     for name in missing:
-        print(f"error: {name} has no docstring", file=sys.stderr)
+        print(f"error: {name}", file=sys.stderr)
     text = page(found)
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(text, encoding="utf-8")

@@ -13,6 +13,10 @@ def test_every_public_name_is_documented(rooms):
     assert api_docs.undocumented(rooms) == []
 
 
+def test_every_public_function_says_what_it_takes_and_returns(rooms):
+    assert api_docs.incomplete(rooms) == []
+
+
 def test_the_page_is_what_the_docstrings_say(rooms):
     assert api_docs.PAGE.read_text() == api_docs.page(rooms), "run: python -m scripts.api_docs"
 
@@ -73,6 +77,11 @@ def written(package):
             "room/files.py": SOURCE,
         }
     )
+
+
+def test_what_a_docstring_leaves_out_is_found(package):
+    found = api_docs.incomplete(api_docs.rooms(written(package)))
+    assert found == [f"pack{room}.make: {part}" for room in ("", ".room") for part in ("Args: y", "Returns")]
 
 
 def test_what_has_no_docstring_is_found(package):

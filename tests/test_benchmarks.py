@@ -394,3 +394,10 @@ def test_a_slower_row_ends_with_one(monkeypatch, capsys):
     assert "| faster |" in capsys.readouterr().out
     assert main(["compare", "x", "x", *where]) == 0
     assert main(["compare", "x", "x", "--kind", "cpu", "--rows", "one/other"]) == 1, "nothing was measured"
+
+
+def test_a_folder_takes_the_place_of_a_commit(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    with compare.checked_out(str(tmp_path)) as root:
+        assert root == tmp_path.resolve()
+    assert root.exists()
