@@ -17,7 +17,7 @@ from dspodfl.network.graph_io import read_graph
 from dspodfl.problem.data import Dataset, load_npz
 from dspodfl.problem.data.formats import read_cifar_python
 from dspodfl.problem.data.synthetic import ridge
-from dspodfl.theory.assess import appraise
+from dspodfl.theory.assess import assess
 
 # --- a slice of the attack --------------------------------------------------------------------------------------
 
@@ -196,13 +196,13 @@ def test_what_nests_too_deep_cannot_be_varied_or_set(text):
 
 def test_bounds_over_more_iterations_than_can_be_summed_are_refused():
     with pytest.raises(InputError, match=r"train\.iterations = 2147483647: must be at most 10,000,000"):
-        appraise(tiny(train={"iterations": 2**31 - 1}))
+        assess(tiny(train={"iterations": 2**31 - 1}))
 
 
 @pytest.mark.parametrize("l2", [1e-12, 1e-308])
 def test_bounds_whose_constants_leave_floating_point_are_refused(l2):
     with pytest.raises(InputError, match="stay within floating point"):
-        appraise(tiny(model={"name": "logistic", "l2": l2}))
+        assess(tiny(model={"name": "logistic", "l2": l2}))
 
 
 # --- runs that diverge ------------------------------------------------------------------------------------------
