@@ -84,9 +84,6 @@ def check_record(record: Mapping[str, Any], folder: Path) -> Kind:
     'theory sweep'
     >>> check_record({"guaranteed": True}, Path("told"))
     'theory bound'
-    >>> check_record({"kind": "theory bound", "format": 2}, Path("told"))
-    Traceback (most recent call last):
-    dspodfl.errors.DataError: told: result.json is of kind 'theory bound', format 2; here 'theory bound', 1
     """
     kind = record.get("kind", "theory bound" if "guaranteed" in record else "theory sweep")
     later = record.get("format", FORMAT)
