@@ -79,7 +79,7 @@ def ahead(check: Check, evidence: Evidence) -> ClaimCheck:
     rival = str(best_other(last, algorithm, among))
     end = pair(last, algorithm, rival)
     low, high = min(curves), max(curves)
-    shares = {word: count / tally.total for word, count in (("behind", len(tally.lost)), ("open", len(tally.open)))}
+    shares = {side: count / tally.total for side, count in (("behind", len(tally.lost)), ("open", len(tally.open)))}
     sentence = (
         f"{label(algorithm)} is ahead of all others over {tally.won / tally.total:.0%} of the "
         f"{'normalized' if normalized else 'raw'} delays {formatting.delay(low)} to {formatting.delay(high)} (on a "

@@ -108,8 +108,8 @@ def ratio(check: Check, evidence: Evidence) -> ClaimCheck:
         f"nearest to {nearest} draws (nearer by {amount(gap)}, {wins(gap)})."
     )
     claimed = gap.side == "ahead"
-    word: Status = ("holds" if nearest == "symmetric" else "does not hold") if claimed else "cannot be told"
-    return ClaimCheck(word, sentence, check.kind)
+    status: Status = ("holds" if nearest == "symmetric" else "does not hold") if claimed else "cannot be told"
+    return ClaimCheck(status, sentence, check.kind)
 
 
 def _transmission_ratio(run: pd.DataFrame, targets: Sequence[float]) -> float:

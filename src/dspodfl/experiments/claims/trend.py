@@ -93,16 +93,16 @@ def flat(check: Check, evidence: Evidence) -> ClaimCheck:
         return unknown(check, f"{label(algorithm)} must have been read at two points at least")
     found = paired.difference(line.to_list())
     if found.low is None or found.high is None or found.low <= check.within < found.high:
-        word: Status = "cannot be told"
+        status: Status = "cannot be told"
     elif found.high <= check.within:
-        word = "holds"
+        status = "holds"
     else:
-        word = "holds in part" if found.mean <= 2 * check.within else "does not hold"
+        status = "holds in part" if found.mean <= 2 * check.within else "does not hold"
     sentence = (
         f"{label(algorithm)} varies by {amount(found).removeprefix('+')} over {' and '.join(evidence.axes)}; "
         f"{formatting.setting(check.within)} is allowed."
     )
-    return ClaimCheck(word, sentence, check.kind)
+    return ClaimCheck(status, sentence, check.kind)
 
 
 def _range(check: Check, evidence: Evidence) -> dict[str, pd.Series[Any]]:
