@@ -28,7 +28,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class OwnPoint(_Table):
+class PointOverrides(_Table):
     """A point whose keys get different values."""
 
     value: float | int | str
@@ -41,7 +41,7 @@ class Over(_Table):
     name: str
     keys: list[str] = []
     values: list[float | int | str] = []
-    points: list[OwnPoint] = []
+    points: list[PointOverrides] = []
     quick: list[float | int | str] = []
 
     @model_validator(mode="after")
@@ -163,7 +163,7 @@ class Experiment(_Table):
 
 
 def folder() -> Path:
-    """Where the experiments lie: in the package, or beside the sources."""
+    """Return the folder of the experiment files, which is part of the package."""
     return Path(__file__).parent / "files"
 
 

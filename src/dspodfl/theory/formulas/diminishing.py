@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 
 
 def policy(c: Constants) -> Diminishing:
-    """The diminishing rate that these theorems are about."""
+    """Return the diminishing rate that these theorems are about."""
     if not isinstance(c.alpha, Diminishing) or c.alpha.value <= 0 or c.alpha.gamma <= 0:
         raise InputError("alpha", c.alpha, "a Diminishing rate with value and gamma above 0")
     return c.alpha
@@ -81,7 +81,25 @@ def system(c: Constants, last: int, form: Form = "corrected") -> tuple[Floats, F
 
 
 def bound(c: Constants, start: Floats, last: int, form: Form = "corrected") -> Floats:
-    """ν(k+1) = Φ(k)ν(k) + Ψ(k), carried out  (eqn:explicit_ineqs). Shapes: start (2,) -> (last + 2, 2)."""
+    """Propagate ν(k+1) = Φ(k)ν(k) + Ψ(k)  (eqn:explicit_ineqs).
+
+    Args:
+        c: The constants, with μ, a `Diminishing` rate, and the d_min and d_max of k = 0.
+        start: ν(0) = (‖θ̄(0) − θ*‖², ‖Θ(0) − 1θ̄(0)‖²), shape (2,).
+        last: The last k.
+        form: ``corrected`` or ``printed``.
+
+    Returns:
+        ν(0) … ν(last + 1), shape (last + 2, 2).
+
+    Raises:
+        InputError: The learning rate is not a `Diminishing` one, or μ is missing.
+
+    >>> rate = Diminishing(0.005, gamma=100.0)
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, alpha=rate)
+    >>> bound(c, np.array([1.0, 0.0]), 99)[-1].round(4).tolist()
+    [0.7613, 0.0156]
+    """
     return propagate(*system(c, last, form), start)
 
 
