@@ -237,7 +237,7 @@ def is_outcome(folder: Path) -> bool:
     """
     try:
         manifest = Folder(folder, "experiment").manifest()
-    except DataError:  # damaged: that is said where the other files are read
+    except DataError:  # damaged: reading the other files reports it
         return (folder / RESULT).is_file()
     if manifest is not None:
         return manifest.kind == "experiment" and RESULT in manifest.names
@@ -253,8 +253,8 @@ def _loaded(files: Folder, name: str, load: Callable[[bytes], _T]) -> _T:
     try:
         return load(files.read(name))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
-        told = str(error).removeprefix(f"{files.path}: ")
-        reason = told if isinstance(error, DataError) else f"{type(error).__name__}: {told}"
+        message = str(error).removeprefix(f"{files.path}: ")
+        reason = message if isinstance(error, DataError) else f"{type(error).__name__}: {message}"
         raise DataError(f"{files.path}: {name} is missing or damaged ({reason})") from error
 
 

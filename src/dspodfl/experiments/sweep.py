@@ -238,7 +238,7 @@ class Sweep:
         return [cell for cell in self.cells if cell.digest in self._done]
 
     def metrics(self) -> pd.DataFrame:
-        """The rows of all finished cells, the axes of the grid as the first columns."""
+        """Return the rows of all finished cells, the axes of the grid as the first columns."""
         tables = []
         for cell in self.finished:
             table = self._found[cell.digest].copy()
@@ -250,7 +250,7 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else empty
 
     def about(self) -> dict[str, Any]:
-        """Provenance: device, versions, commit and seconds of the cells, whenever they were run; and their number."""
+        """Return the provenance of the cells, whenever they were run: device, versions, commit, seconds; and their number."""
         known = [table.attrs[ABOUT] for table in self._found.values() if ABOUT in table.attrs]
         here = self._here(self.cells[0])
         return {key: _joined([about[key] for about in known if key in about] or [own]) for key, own in here.items()} | {

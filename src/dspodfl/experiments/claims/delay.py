@@ -102,9 +102,9 @@ def ratio(check: Check, evidence: Evidence) -> ClaimCheck:
     away = {draw: {seed: abs(ratio - paper) for seed, ratio in some.items()} for draw, some in ours.items()}
     nearest, other = sorted(away, key=lambda draw: float(np.mean(list(away[draw].values()))))[:2]
     gap = paired.compare(away[nearest], away[other], lower_is_better=True)
-    told = ", ".join(f"{np.mean(list(some.values())):.2f} with {draw} draws" for draw, some in ours.items())
+    ratios = ", ".join(f"{np.mean(list(some.values())):.2f} with {draw} draws" for draw, some in ours.items())
     sentence = (
-        f"Transmission over processing delay of {label(algorithm)}: {told}; the paper prints {paper:.2f}, which is "
+        f"Transmission over processing delay of {label(algorithm)}: {ratios}; the paper prints {paper:.2f}, which is "
         f"nearest to {nearest} draws (nearer by {amount(gap)}, {wins(gap)})."
     )
     claimed = gap.side == "ahead"

@@ -38,11 +38,11 @@ def trend(check: Check, evidence: Evidence) -> ClaimCheck:
     if not found:
         return unknown(check, "at least three points are needed to see a trend")
     tally = tally_of({a: toward(rise, check.kind) for a, rise in found.items()})
-    told = ", ".join(f"{label(a)} {amount(rise)}" for a, rise in found.items())
+    parts = ", ".join(f"{label(a)} {amount(rise)}" for a, rise in found.items())
     undecided = f", undecided for {len(tally.open)}" if tally.open else ""
     sentence = (
         f"Accuracy {check.kind} with {' and '.join(evidence.axes)} for {tally.won} of {tally.total}{undecided} (change "
-        f"from the first point to the last along a straight line: {told})."
+        f"from the first point to the last along a straight line: {parts})."
     )
     return ClaimCheck(tally.status(), sentence, check.kind)
 
@@ -74,12 +74,12 @@ def steadier(check: Check, evidence: Evidence) -> ClaimCheck:
     gaps = {other: paired.compare(line.to_dict(), own.to_dict()) for other, line in found.items()}
     tally = tally_of({other: gap.side for other, gap in gaps.items()})
     ordered = sorted(found, key=lambda other: float(found[other].mean()))
-    told = ", ".join(
+    parts = ", ".join(
         f"{label(a)} by {formatting.accuracy(found[a].mean())} (difference {amount(gaps[a])})" for a in ordered
     )
     sentence = (
         f"{label(algorithm)} varies by {formatting.accuracy(own.mean())} over {' and '.join(evidence.axes)}, less than "
-        f"{tally.won} of {tally.total} others{f', undecided against {len(tally.open)}' if tally.open else ''}: {told}."
+        f"{tally.won} of {tally.total} others{f', undecided against {len(tally.open)}' if tally.open else ''}: {parts}."
     )
     return ClaimCheck(tally.status(most=1), sentence, check.kind)
 

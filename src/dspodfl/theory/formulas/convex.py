@@ -5,12 +5,12 @@ With x = μα, s = 2β²(1 − d_min)/μ², Z = ζ² + 2β²(1 − d_min) and T 
     φ₁₁ = (1 + x)(1 − x)² + s x (1 + x)        φ₁₂ = (1 + x) α d_max β² / (mμ)
     φ₂₁ = 3 T m d_max α² Z                     φ₂₂ = (1 + ρ̃)/2 + 3 T d_max α² (ζ² + 2β²)
 
-Where the paper's text does not hold, the printed quantity is named ``printed_…`` and stands beside what does:
+Where the paper's text does not hold, the printed quantity is named ``printed_…``, next to the one that does:
 
 * φ₁₁ < 1 for some α > 0 exactly if s < 1, which asks for d_min > 1 − μ²/(2β²) ≥ ½. proposition:spectral_radius asks
   for nothing of the kind: its step 2 factors Γ₁² + sΓ₁ + s − 1 as if the roots were 1 and s − 1; they are −1 and 1 − s.
 * Step 4 then chooses Γ₂* freely, although Constraint 2 bounds it, s₀Γ₂ ≤ 1 − x²/(1 + x). So the printed condition
-  fails at d_min = 1 as well, where μ is small beside β and ζ is not.
+  fails at d_min = 1 as well, where μ is small compared with β and ζ is not.
 * 1 − ρ(Φ) ≥ 2Aα in the proof of theorem:constant points the wrong way: ρ(Φ) ≥ φ₁₁ always.
 """
 

@@ -1,7 +1,7 @@
 """Strongly convex losses, diminishing learning rates α(k) = α⁰/√(1 + k/γ) (theorem:diminishing).
 
 d_i(k) = 1 − η_i α(k) with η_i = (1 − d_i(0))/α⁰: clients compute ever more often as the rate falls.
-`Constants` here carry a `Diminishing` rate, and the d_min and d_max of k = 0. Two forms stand beside each other:
+`Constants` here carry a `Diminishing` rate, and the d_min and d_max of k = 0. There are two forms:
 
 - "printed": 1 − d_min(k) = η_min α(k) and d_max(k) = 1 − η_max α(k), and Lemma sum_h (a) without its factor γ.
 - "corrected": 1 − d_min(k) = η_max α(k), d_max(k) = 1 − η_min α(k): the client that computes least often has the
@@ -206,7 +206,7 @@ def printed(c: Constants, start: Floats, last: int, gamma1: float) -> Floats:
     """ν(K+1) ≤ Πρ(Φ(q)) ν(0) + Σ_r Π_{q≥r}ρ(Φ(q)) α(r−1)² u + Ψ(K)  (eqn:explicit_ineqs_spectral).
 
     u = (2(1 − d_max(0))(1 + μα⁰)δ²/(μα⁰) + σ²/m, m(3rδ² + σ²)), ρ = 1 − h. Not a bound: Φν ≤ ρ(Φ)ν does not hold
-    entry by entry, and 1 − d_max(0) stands where 1 − d_min(0) belongs. Shapes: start (2,) -> (2,).
+    entry by entry, and it has 1 − d_max(0) where 1 − d_min(0) belongs. Shapes: start (2,) -> (2,).
     """
     alpha, mu, r = policy(c)(np.arange(last + 1)), c.strong, (1 + c.rho_tilde) / (1 - c.rho_tilde)
     pull = 2 * (1 + mu * alpha[0]) * (1 - c.d_max) / (mu * alpha[0])

@@ -5,7 +5,7 @@
     E F(θ̄(k+1)) ≤ E F(θ̄(k)) − φ11 G + φ12 Ω + ψ1          (lemma:optimization_nonconvex)
     Ω(k+1)      ≤ φ21 G + φ22 Ω + ψ2                       (lemma:consensus_nonconvex)
 
-Two forms of the theorem stand beside each other. "proved" has the conditions of
+There are two forms of the theorem. "proved" has the conditions of
 proposition:optimization_nonconvex_explicit and its w₂, with 1 − 1/Γ₁². "printed" has the conditions at the end of the
 theorem's own proof (d_max replaced by 1, 1 − 1/Γ₁ for 1 − 1/Γ₁²) and the theorem's w₂, with 1 − 1/Γ₁: stricter and
 looser, and true wherever ζ²(1 − d_min) < ½. That hypothesis the proposition's proof needs and the theorem drops; its

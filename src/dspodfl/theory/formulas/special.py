@@ -60,7 +60,7 @@ def koloskova(c: Constants, excess: float, iterations: int) -> float:
 def compared(
     c: Constants, excess: float, consensus: float, iterations: int, gamma1: float = 2.0, gamma3: float = 1.0
 ) -> float:
-    """The paper's own bound as it sets it beside ``koloskova``, times w₁ ≤ ½ (appendix:remarks:rate_comparison).
+    """The paper's own bound as it compares it with ``koloskova``, times w₁ ≤ ½ (appendix:remarks:rate_comparison).
 
     excess/(α(K + 1)) + W ‖Θ(0) − 1θ̄(0)‖²/(m(K + 1)) + W(16Tδ² + σ²)α² + (1 + Γ₃)(1 − d_min)δ² + (βσ²/2m)α
     with W = (1 + Γ₃)/(1 − 1/Γ₁) · β²/(1 − ρ̃), d_max ≤ 1, and ``consensus`` = ‖Θ(0) − 1θ̄(0)‖².
