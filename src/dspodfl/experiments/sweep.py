@@ -250,7 +250,7 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else empty
 
     def about(self) -> dict[str, Any]:
-        """Return the provenance of the cells, whenever they were run: device, versions, commit, seconds; and their number."""
+        """Return the provenance of the cells, whenever they were run: device, versions, commit, seconds, numbers."""
         known = [table.attrs[ABOUT] for table in self._found.values() if ABOUT in table.attrs]
         here = self._here(self.cells[0])
         return {key: _joined([about[key] for about in known if key in about] or [own]) for key, own in here.items()} | {
