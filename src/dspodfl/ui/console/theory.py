@@ -58,9 +58,8 @@ def print_assessment(found: Assessment, compared: Comparison | None) -> None:
     rate = "α" if config.train.learning_rate.kind == "constant" else "α(0)"
     _print_sporadicity(algorithms, {rate: found.alpha})
     for family in found.families:
-        _print_family(
-            family, {name: one["families"][family] for name, one in algorithms.items() if family in one["families"]}
-        )
+        results = {name: one["families"].get(family) for name, one in algorithms.items()}
+        _print_family(family, {name: one for name, one in results.items() if one is not None}, printed_first=True)
     for algorithm in found.algorithms:
         for line in advice(found, algorithm):
             OUT.print(Text(f"{_name(algorithm.name)}: {line}"), soft_wrap=True)
@@ -81,7 +80,8 @@ def print_record(record: Mapping[str, Any], heading: str) -> None:
         OUT.print(Text(_WARNING), soft_wrap=True)
     _print_sporadicity(algorithms)
     for family in dict.fromkeys(family for one in algorithms.values() for family in one["families"]):
-        _print_family(family, {name: one["families"].get(family, {}) for name, one in algorithms.items()})
+        results = {name: one["families"].get(family, {}) for name, one in algorithms.items()}
+        _print_family(family, results, printed_first=False)
 
 
 def print_sweep(table: pd.DataFrame, names: Sequence[str], of: str) -> None:
@@ -139,8 +139,11 @@ def _print_sporadicity(algorithms: Mapping[str, Any], further: Mapping[str, floa
     _print_table(table)
 
 
-def _print_family(family: str, results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Quantities and conditions of a family, a column for each algorithm; {} where it does not apply to one."""
+def _print_family(family: str, results: Mapping[str, Mapping[str, Any]], *, printed_first: bool) -> None:
+    """Print quantities and conditions of a family, a column for each algorithm; {} where it does not apply to one.
+
+    Conditions are listed as they are recorded, algorithm by algorithm; or all that the paper prints come first.
+    """
     theorems = ", ".join(_unique(found["theorem"] for found in results.values() if found))
     table = _table(f"{family} ({theorems})", *map(_name, results))
     quantities = [found.get("quantities", {}) for found in results.values()]
@@ -148,7 +151,8 @@ def _print_family(family: str, results: Mapping[str, Mapping[str, Any]]) -> None
         table.add_row(label, *(_cell(some.get(label)) for some in quantities))
     table.add_section()
     conditions = [{(c["form"], c["name"]): c for c in found.get("conditions", [])} for found in results.values()]
-    for form, name in sorted(_unique(key for some in conditions for key in some), key=lambda key: key[0] != "printed"):
+    keys = _unique(key for some in conditions for key in some)
+    for form, name in sorted(keys, key=lambda key: key[0] != "printed") if printed_first else keys:
         plain = name.removeprefix("printed ").removeprefix("corrected ")
         table.add_row(f"{form}: {plain}", *(_condition(some.get((form, name))) for some in conditions))
     _print_table(table)
