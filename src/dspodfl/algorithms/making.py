@@ -57,6 +57,15 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
 def without_code(algorithm: Algorithm) -> Algorithm:
     """Return an algorithm with built-in parts instead of those that are code of a user; their names are checked.
 
+    Args:
+        algorithm: With parts by name.
+
+    Returns:
+        An algorithm that imports no code of a user.
+
+    Raises:
+        InputError: a name is neither registered nor of the form ``"package.module:object"``.
+
     >>> without_code(Algorithm("a", schedule="dgd", rule="mine:Momentum")).rule
     'simultaneous'
     """
@@ -77,6 +86,9 @@ def named(name: str, **settings: Any) -> Schedule:
     Args:
         name: of the method.
         **settings: those of the method; None is as if it were left out.
+
+    Returns:
+        The schedule.
 
     Raises:
         InputError: the method is not registered, or does not take a setting.
