@@ -1,9 +1,9 @@
 """``python -m benchmarks.scale [--json FILE] [--plot FILE]``: one large run over 1, 2, … ranks with one thread each.
 
 Strong scaling keeps the clients and adds ranks, weak scaling adds clients with them. Ranks are processes that PyTorch's
-launcher starts; one rank is the ordinary engine. Numbers of ranks take turns, and the best of a few rounds counts, so
+launcher starts; one rank is the ordinary engine. Numbers of ranks alternate, and the best of a few rounds counts, so
 that what else runs on the machine hits all alike. Processor time, of all threads of the busiest rank, is what an
-iteration would take if each rank had a core of its own and nobody ever waited; it hardly depends on who else is there.
+iteration would take if each rank had a core of its own and no rank ever waited; it hardly depends on other programs.
 """
 
 from __future__ import annotations
