@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scripts.attack import extremes, hostile
 from scripts.attack.hostile import ARCHIVES, EDGES, GRAPHMLS
-from scripts.attack.sandbox import Ending, judge
+from scripts.attack.sandbox import Ending, problem_of
 from tests.edge import CommandLine, tiny
 
 from dspodfl import Config, ConfigError, InputError, run
@@ -53,7 +53,7 @@ def test_extreme_values_are_tried_for_every_key_of_the_schema():
     ],
 )
 def test_the_attack_knows_a_good_ending_from_a_bad_one(ending, wrong):
-    assert judge(ending) == wrong
+    assert problem_of(ending) == wrong
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------

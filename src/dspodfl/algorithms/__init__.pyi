@@ -13,6 +13,7 @@ from .base import draws_independently as draws_independently
 from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import rests_without_events as rests_without_events
+from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
 from .learning_rate import Constant as Constant
@@ -47,6 +48,7 @@ __all__ = [
     "Constant",
     "Dash",
     "Diminishing",
+    "Draws",
     "Entry",
     "Gradient",
     "Independent",

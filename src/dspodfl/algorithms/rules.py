@@ -1,12 +1,12 @@
 """Rules: how mixed models and gradients become new models.
 
-A rule is given the stacked models, ``mix`` (which applies P(k) to any stacked array) and ``gradient`` (evaluated
-where the rule asks), and may carry a state of its own from step to step. Both fuse what usually follows them:
-``mix(x, minus)`` is Px − minus (written over ``minus``), ``gradient(x, scale)`` is diag(scale) G(x).
+A rule is called with the stacked models, ``mix`` (which applies P(k) to any stacked array) and ``gradient`` (at the
+models that the rule passes to it), and may carry a state from step to step. Both fuse what usually follows them:
+``mix(x, minus)`` is Px − minus (``minus`` is overwritten), ``gradient(x, scale)`` is diag(scale) G(x).
 
 A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly
 once, an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are
-then expected one iteration ahead, which is faster. `dspodfl.algorithms.base` has all that a rule may declare.
+then received one iteration in advance, which is faster. `dspodfl.algorithms.base` has all that a rule may declare.
 """
 
 from __future__ import annotations
