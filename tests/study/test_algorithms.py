@@ -14,8 +14,7 @@ from tests.teams import together
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
 from dspodfl.algorithms import Algorithm, schedules
-from dspodfl.study import waves
-from dspodfl.study.builder import Own, build
+from dspodfl.study import UserInputs, build, waves
 from dspodfl.study.rule_check import check_rule
 
 ATC = {"schedule": "dgd", "rule": "adapt_then_combine", "label": "step first"}
@@ -95,9 +94,9 @@ def test_train_order_is_the_rule_of_methods_that_name_none():
 
 
 def test_runs_of_one_rule_stay_in_one_stack():
-    _, study, _ = build(tiny(algorithms=["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"], seeds=2))
+    _, study = build(tiny(algorithms=["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"], seeds=2))
     assert study.groups == [0] * 10
-    _, study, _ = build(tiny(algorithms=["dspodfl", ATC, "dgd", CTA], seeds=2))
+    _, study = build(tiny(algorithms=["dspodfl", ATC, "dgd", CTA], seeds=2))
     assert study.groups == [0, 0, 1, 1, 0, 0, 2, 2]
     cpu_, memory = torch.device("cpu"), 10**15
     plan = waves.make_plan(study.runs, study.model, 2, cpu_, torch.float32, memory, 1, study.groups)
@@ -111,7 +110,7 @@ def test_rules_with_equal_settings_share_a_stack_and_others_do_not():
     def groups(*betas):
         own = {f"m{n}": Algorithm(f"m{n}", schedule="dgd", rule=rule) for n, rule in enumerate(betas)}
         config = tiny(algorithms=["dgd"]).model_copy(update={"algorithms": list(own)})
-        return build(config, Own(algorithms=own))[1].groups
+        return build(config, UserInputs(algorithms=own))[1].groups
 
     one = Momentum(0.5)
     assert groups(one, one, Momentum(0.5)) == [0, 0, 1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,15 @@ from dspodfl.study import (
     agreed,
     build,
     choose_split,
-    divide,
     expected_seconds,
     free_memory,
+    joined,
     ordered,
     parquet,
     provenance,
     read_parquet,
     release_data,
+    split_work,
 )
 from dspodfl.study.store import COMPLETE, DamagedError, Folder, checkpoint, other_place
 
@@ -58,31 +59,24 @@ _Built = tuple[Cell, Study]
 class _Batch:
     """Cells that advance together, as one study."""
 
-    members: list[_Built]
+    cells: list[Cell]
+    owners: list[Cell]
+    """The cell of each run."""
+    study: Study
+    """All their runs as one study."""
     start: Path | None = None
     """The checkpoint that they are resumed from."""
+
+    @staticmethod
+    def of(members: Sequence[_Built], start: Path | None = None) -> _Batch:
+        """Join the studies of some cells."""
+        owners = [cell for cell, study in members for _ in study.pairs]
+        return _Batch([cell for cell, _ in members], owners, joined([study for _, study in members]), start)
 
     @property
     def digests(self) -> list[str]:
         """The cells, by digest."""
-        return [cell.digest for cell, _ in self.members]
-
-    @property
-    def study(self) -> Study:
-        """All their runs as one study."""
-        studies = [each for _, each in self.members]
-        runs = [run for each in studies for run in each.runs]
-        return replace(studies[0], runs=runs, rules=[rule for each in studies for rule in each.rules])
-
-    @property
-    def owners(self) -> list[Cell]:
-        """The cell of each run."""
-        return [cell for cell, each in self.members for _ in each.runs]
-
-    @property
-    def length(self) -> int:
-        """The iterations of its longest run."""
-        return max(study.longest for _, study in self.members)
+        return [cell.digest for cell in self.cells]
 
 
 @dataclass(eq=False)
@@ -124,6 +118,7 @@ class Sweep:
     _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
     _done: set[str] = field(default_factory=set, init=False)
     _batches: list[_Batch] | None = field(default=None, init=False)
+    _expected: float | None = field(default=None, init=False)  # seconds that all of it takes
 
     def __post_init__(self) -> None:
         self._device = choose_device(self.device)
@@ -174,11 +169,13 @@ class Sweep:
             if self.progress:
                 self.progress.stage(f"building cell {number + 1} of {len(left)}", number / len(left))
             built[digest] = known[digest], build(known[digest].config, library=library)[1]
-        batches = [_Batch([built[digest] for digest in advancing], path)] if path else []
+        batches = [_Batch.of([built[digest] for digest in advancing], path)] if path else []
         rest = [made for digest, made in built.items() if digest not in advancing]
-        batches += [_Batch(members) for members in _batches(rest, self._device.type, self.team.ranks)]
+        batches += [_Batch.of(members) for members in _batches(rest, self._device.type, self.team.ranks)]
+        if self.progress and self.progress.mode != "off":
+            self._expected = expected_seconds((study for _, study in built.values()), self._device)
         for batch in batches if self.team.ranks > 1 else ():
-            choose_split(batch.members[0][0].config.scale.split, batch.study.runs, self.team.ranks)
+            choose_split(batch.cells[0].config.scale.split, batch.study.runs, self.team.ranks)
         return batches
 
     def __iter__(self) -> Iterator[Cell]:
@@ -188,14 +185,14 @@ class Sweep:
         batches, self._batches = self._batches or [], None
         show = None if self.progress is None or self.progress.mode == "off" else self.progress
         if show:
-            studies = (study for batch in batches for _, study in batch.members)
-            show.forecast(expected_seconds(studies, self._device), ADVICE)
-        whole = sum(batch.length for batch in batches)
+            show.forecast(self._expected, ADVICE)
+        whole = sum(batch.study.longest for batch in batches)
         before = 0
         if show:
             show.start(whole, whole)
         self._label()
-        for batch in batches:
+        while batches:
+            batch = batches.pop(0)  # what has run is released
 
             def tick(iteration: int, done: int = before) -> None:
                 here = min(done + iteration, whole)
@@ -209,7 +206,7 @@ class Sweep:
                 yield cell
             if self.stopped:
                 return
-            before += batch.length
+            before += batch.study.longest
 
     def _label(self) -> None:
         if self.progress:
@@ -239,12 +236,12 @@ class Sweep:
 
     def _session(self, batch: _Batch, tick: Callable[[int], None]) -> Session:
         """Make the session of cells that advance together, or resume it from its checkpoint."""
-        table, scale = batch.members[0][0].config.checkpoint, batch.members[0][0].config.scale
-        whole, team = batch.study, self.team
+        table, scale = batch.cells[0].config.checkpoint, batch.cells[0].config.scale
+        team = self.team
         free = free_memory(self._device) // (team.local_ranks if self._device.type == "cpu" else 1)
-        division = divide(scale.split, whole.runs, team, free)
-        study, _ = release_data(whole, division)
-        session = Session(study, self._device, division, SessionHooks(self._planned, tick), self.timing)
+        work_split = split_work(scale.split, batch.study, team, free)
+        batch.study = release_data(batch.study, work_split)
+        session = Session(batch.study, self._device, work_split, SessionHooks(self._planned, tick), self.timing)
         session.keep_models = False
         owners, show = batch.owners, self.progress
         if show is not None and show.mode != "off":
@@ -257,7 +254,7 @@ class Sweep:
         start = agreed(team, lambda: None if batch.start is None else checkpoint.load(batch.start))
         if start is not None:
             here = session.provenance | {"precision": session.precision, "ranks": team.ranks}
-            self._note(f"resuming {len(batch.members)} cells from their checkpoint of iteration {start.iteration:,}")
+            self._note(f"resuming {len(batch.cells)} cells from their checkpoint of iteration {start.iteration:,}")
             for line in other_place(start.about, here):
                 self._note(line)
         agreed(team, lambda: session.attach(writer, self.stop, start, cells=batch.digests))
@@ -416,7 +413,7 @@ class _Filing:
 
     def __init__(self, sweep: Sweep, batch: _Batch) -> None:
         self._sweep, self._study, self._owners = sweep, batch.study, batch.owners
-        self._cells = [cell for cell, _ in batch.members if cell.digest not in sweep._done]
+        self._cells = [cell for cell in batch.cells if cell.digest not in sweep._done]
         self._rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell in self._cells}
         self._going = {digest: set[int]() for digest in batch.digests}
         for r, owner in enumerate(self._owners):
@@ -458,7 +455,3 @@ def _flop(study: Study) -> float:
             pixels * study.model.parameters * run.clients * (4.0 * need * study.batch_size + 2.0 * evaluations * tests)
         )
     return flop
-
-
-def _length(batch: Sequence[tuple[Cell, Study]]) -> int:
-    return max(study.longest for _, study in batch)

@@ -11,8 +11,8 @@ from torch import nn
 from torch.func import grad
 
 from dspodfl.problem.models import Model
-from dspodfl.study.division import steps
 from dspodfl.study.study import Study
+from dspodfl.study.work_split import steps
 
 ADVICE = "; this model is meant for a GPU: use --device cuda on a machine that has one"
 """What is added to a forecast that is long on a CPU."""

@@ -83,8 +83,8 @@ def make_plan(
     free = free_memory(device) if memory is None else memory
     size = torch.finfo(dtype).bits // 8
     per_client = int(_COPIES * size * model.parameters + activations(model, batch_size) * size)
-    data = {id(run.data.dataset): run.data.dataset for run in runs}.values()
-    held = sum(d.x_train.nbytes + size * d.x_test.size for d in data)
+    datasets = dict.fromkeys(run.data.dataset for run in runs)  # runs may share one
+    held = sum(d.x_train.nbytes + size * d.x_test.size for d in datasets)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
     size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
