@@ -13,7 +13,7 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu, tiny
 from tests.teams import together
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
-from dspodfl.algorithms import Algorithm, schedules
+from dspodfl.algorithms import RULES, Algorithm, schedules
 from dspodfl.study import UserInputs, build, waves
 from dspodfl.study.rule_check import check_rule
 
@@ -143,6 +143,25 @@ def test_run_takes_names_tables_values_and_schedules():
     assert rows(found.metrics, "step first").equals(rows(again, "step first"))
     old = run(tiny(algorithms=["dgd"]), schedules={"quiet": quiet}).metrics
     assert rows(found.metrics, "quiet").equals(rows(old, "quiet"))
+
+
+@pytest.mark.parametrize("order", ["simultaneous", "adapt_then_combine"])
+def test_a_rule_that_is_left_out_is_that_of_the_configuration_from_python_too(order):
+    config = tiny(train={"order": order})
+    given = [Algorithm("named", schedule="dgd"), Algorithm("made", schedule=quiet)]
+    found = run(config, algorithms=given).metrics
+    table = {"schedule": "dgd", "label": "named"}
+    assert rows(found, "named").equals(rows(run(config, algorithms=[table]).metrics, "named"))
+    said = [
+        Algorithm("made", schedule=quiet, rule=order),
+        Algorithm("other", schedule="dgd", rule="combine_then_adapt"),
+    ]
+    other = run(config, algorithms=said).metrics
+    assert rows(found, "made").equals(rows(other, "made"))
+    assert not unlabelled(rows(found, "named")).equals(unlabelled(rows(other, "other")))
+    values = {"made": given[1]}
+    built = build(config.model_copy(update={"algorithms": ["made"]}), UserInputs(algorithms=values))[1]
+    assert built.groups == [0] and built.rules[0] is RULES[order]
 
 
 def test_a_rule_from_python_is_a_rule_of_a_file(tmp_path, monkeypatch):

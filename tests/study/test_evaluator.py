@@ -459,7 +459,7 @@ def test_runs_that_stand_at_different_iterations_go_on_in_one_process_and_stop_t
 def test_clients_of_runs_that_stand_at_different_iterations_are_not_split(tmp_path, monkeypatch):
     together(2, lambda team: kept_apart(team, tmp_path / "out", lambda iteration: 2 < iteration < 12))
     monkeypatch.setitem(APART, "scale", {"split": "clients"})
-    with pytest.raises(InputError, match="stand at different iterations"):
+    with pytest.raises(InputError, match="are at different iterations"):
         together(2, lambda team: kept_apart(team, tmp_path / "out", before=Unfinished.read(tmp_path / "out")))
 
 

@@ -18,6 +18,7 @@ from dspodfl.errors import InputError, user_code
 from dspodfl.network import Events, Part, Rates
 from dspodfl.problem import models
 from dspodfl.problem.data import Dataset, Federation
+from dspodfl.study.brought import with_rule
 from dspodfl.study.build_network import Network, build_network
 from dspodfl.study.build_problem import build_problem, check_optimum, with_optimum
 from dspodfl.study.rule_check import check_rule
@@ -183,7 +184,7 @@ def _method(given: str | AlgorithmTable, config: schema.Config, inputs: UserInpu
     """Return an algorithm of the configuration with its schedule and its rule."""
     label = label_of(given)
     if label in inputs.algorithms:
-        value = inputs.algorithms[label]
+        value = with_rule(inputs.algorithms[label], config)
     else:
         value = as_algorithm(given, config)
         value = value if inputs.code else without_code(value)

@@ -56,6 +56,10 @@ def meant_for_a_gpu(model: Model) -> bool:
 def expected_seconds(studies: Iterable[Study], device: torch.device) -> float | None:
     """Estimate how long studies of convolutional networks take on a CPU, by trying one gradient and one evaluation.
 
+    Args:
+        studies: What is run.
+        device: Where.
+
     Returns:
         Seconds; None on a GPU, and where no study has a convolution: they are measured while they run.
     """

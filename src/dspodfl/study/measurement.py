@@ -32,7 +32,7 @@ class Measurement:
     _snapshot: Snapshot | None
     stopped: bool = False
     """Whether the evaluation was ended between two batches: the runs are still to be evaluated here."""
-    standing: Mapping[int, int] = field(default_factory=dict)
+    resumed_at: Mapping[int, int] = field(default_factory=dict)
     """Run of this wave -> its iteration, for runs that were resumed at another iteration than this one."""
     waiting: Sequence[int] = ()
     """Those of them that are still to be evaluated at their iteration."""
@@ -45,7 +45,7 @@ class Measurement:
     @property
     def places(self) -> dict[int, int]:
         """Run of this wave -> its iteration."""
-        return dict.fromkeys(self.wave, self.iteration) | dict(self.standing)
+        return dict.fromkeys(self.wave, self.iteration) | dict(self.resumed_at)
 
     def models(self, run: int) -> Tensor:
         """Return the models of a run of this wave as they are now; where clients are split, all ranks call it.

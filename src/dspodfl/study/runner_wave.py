@@ -109,17 +109,17 @@ def _catch_up(
         What all runs of the wave carry there, and those of the advanced ones that are to be evaluated there.
     """
     wave = runner.wave
-    standing = {r: start.behind.get(r, start.iteration) for r in wave}
+    places = {r: start.behind.get(r, start.iteration) for r in wave}
     held: dict[int, list[Piece]] = {}
     for piece in carried:
         held.setdefault(piece.run, []).append(piece)
     behind = replace(runner, left=held)  # shares what has ended
     pending, due = set(start.pending), list[int]()
-    for at in sorted({k for k in standing.values() if k < start.iteration}):
-        runs = [r for r in wave if standing[r] == at]
+    for at in sorted({k for k in places.values() if k < start.iteration}):
+        runs = [r for r in wave if places[r] == at]
         mine = [piece for r in runs for piece in held.pop(r)]
         others = {
-            "standing": {r: k for r, k in standing.items() if r not in runs},
+            "resumed_at": {r: k for r, k in places.items() if r not in runs},
             "waiting": [*(r for r in wave if r in pending and r not in runs), *due],
         }
         found = behind.nothing(at)
@@ -130,7 +130,7 @@ def _catch_up(
         found = yield from behind.advance(found, _Segment(runs, mine, now, start.iteration, others))
         pending -= set(runs)
         due += found.runs if found.iteration == start.iteration else []
-        standing |= dict.fromkeys(runs, start.iteration)
+        places |= dict.fromkeys(runs, start.iteration)
     return [piece for r in wave for piece in held[r]], due
 
 

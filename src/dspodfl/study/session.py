@@ -215,7 +215,7 @@ class Session:
         if not alone:
             study_hooks.waits = lambda: apart and not pace.over
         if stop is not None:
-            study_hooks.stop = self._heard(stop) if apart else stop
+            study_hooks.stop = self._stop_anywhere(stop) if apart else stop
         return pace, study_hooks
 
     def _planned(self, plan: Plan) -> None:
@@ -231,22 +231,22 @@ class Session:
         if len(rows):
             self.hooks.on_rows(rows, runs)
 
-    def _heard(self, stop: Callable[[], bool]) -> Callable[[], bool]:
-        """Whether to stop, said here or on any other rank; ranks that have different runs are not asked together."""
+    def _stop_anywhere(self, stop: Callable[[], bool]) -> Callable[[], bool]:
+        """Return a function that says whether ``stop`` is true on any rank; ranks do not wait for each other in it."""
         bell = self.team.bell()
 
-        def heard() -> bool:
+        def wanted() -> bool:
             if stop():
                 bell.ring()
             return bell.rung()
 
-        return heard
+        return wanted
 
     def _ended_within(self, found: Measurement, pace: Pace) -> bool:
         """Whether an evaluation was ended between its batches, here or on another rank.
 
         A rank that has ended one between two meetings goes no further: the next thing it does is to tell the others,
-        which come to their meeting, or end an evaluation too. What each of them asks there first is asked here.
+        which come to their meeting, or end an evaluation too. The first question of that meeting is this one.
         """
         if self._stop is None or self.work_split.kind != "runs":  # where clients are split, all ranks have agreed
             return found.stopped

@@ -31,7 +31,7 @@ class UserInputs:
         data: A dataset that is partitioned, or the shards of the clients.
         graph: The graph of the clients.
         algorithms: By their labels, which the configuration has in their places.
-        code: Whether code that the configuration names is imported; if not, something built in stands for it.
+        code: Whether code that the configuration names is imported; if not, something built in is used instead.
     """
 
     model: Any = None

@@ -72,7 +72,7 @@ class WorkSplit:
             InputError: The number of ranks does not fit the waves.
         """
         if self.kind == "clients" and not together:
-            allowed = "1, or as many as have a run each: the runs of this checkpoint stand at different iterations"
+            allowed = "1, or as many as have a run each: the runs of this checkpoint are at different iterations"
             raise InputError("ranks", self.team.ranks, allowed)
         few = min((len(wave) for wave in waves), default=self.fewest)
         if few < self.fewest:
