@@ -642,7 +642,7 @@ def test_clipped_rates_are_counted_over_every_epoch_of_the_study():
     simulation = Simulation(config, device="cpu")
     for _ in simulation:
         pass
-    setting = simulation.settings[0].rates
+    setting = simulation.study.settings[0].rates
     k = np.arange(0, 9, 2)
     expected = sum(int((setting._draw(np.array([epoch]), "sgd") < 0.5).sum()) for epoch in range(5))
     assert simulation.result().summary["study"]["seeds"]["0"]["clipped_sgd_rates"] == expected
