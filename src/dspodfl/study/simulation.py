@@ -90,9 +90,9 @@ class Simulation(Session):
         self._models_evaluated, self._evaluated_before = 0, 0.0
         self._first: tuple[float, int] | None = None  # seconds of training and run-iterations after the first iteration
         self._folder: RunFolder | None = None
-        super().__init__(study, where, work_split, self._own_hooks(), timing, record_events)
+        super().__init__(study, where, work_split, self._session_hooks(), timing, record_events)
 
-    def _own_hooks(self) -> SessionHooks:
+    def _session_hooks(self) -> SessionHooks:
         hooks = SessionHooks(self._plan_made, self._iterated, on_measured=self._show, on_rows=self._log)
         if self._display:
             display = self._display
