@@ -70,7 +70,7 @@ def test_a_study_on_cuda_is_the_study_on_the_cpu(model):
 
 
 def test_minibatches_on_cuda_are_those_of_the_cpu():
-    _, study, _ = build(config())
+    _, study = build(config())
     runs = [(r.seed, r.data) for r in study.runs]
     on_cpu, on_cuda = (Problem(study.model, runs, batch_size=16, device=device) for device in ("cpu", "cuda"))
     k = np.arange(5, 25)

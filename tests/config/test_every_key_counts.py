@@ -15,11 +15,11 @@ from dspodfl.engine import LocalTransport
 from dspodfl.network import Part, generators
 from dspodfl.problem.data import DATASETS
 from dspodfl.problem.problem import Problem
-from dspodfl.study.builder import Own, build
-from dspodfl.study.division import choose_split
+from dspodfl.study import UserInputs, build
 from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.study.study import Study
+from dspodfl.study.work_split import choose_split
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def built(own=None, **changes) -> Study:
 
 def setting(at=0, /, **changes):
     """What all algorithms of a seed share."""
-    return next(s for s in build(tiny(**changes))[2] if s.seed == at)
+    return next(s for s in build(tiny(**changes))[1].settings if s.seed == at)
 
 
 def links(**changes):
@@ -574,14 +574,14 @@ def images(side):
 @says("Cnn.channels")
 def test_convolutions_have_their_channels():
     for channels in ([2], [2, 5]):
-        shapes = built(Own(data=images(8)), model={"name": "cnn", "channels": channels}).model.shapes
+        shapes = built(UserInputs(data=images(8)), model={"name": "cnn", "channels": channels}).model.shapes
         assert [shape[0] for name, shape in shapes.items() if "conv" in name and "weight" in name] == channels
 
 
 @says("Vgg11.norm", "Vgg11.head", "Vgg11.weights")
 def test_vgg11_has_its_norm_its_head_and_its_weights(tmp_path):
     def vgg(**parameters):
-        return built(Own(data=images(32)), model={"name": "vgg11", **parameters}).model
+        return built(UserInputs(data=images(32)), model={"name": "vgg11", **parameters}).model
 
     plain = vgg()
     assert plain.parameters < vgg(norm="group").parameters < vgg(head="imagenet").parameters
@@ -835,7 +835,7 @@ def test_every_dataset_is_the_one_of_its_name(monkeypatch, tmp_path):
     own = {"npz": {"path": shards_in(tmp_path / "shards")}, "synthetic": {"partition": {"kind": "iid"}}}
     for name in kinds("data"):
         model = {"name": "linear"} if name == "ridge" else {"name": "svm"}
-        given = Own(data=Dataset.from_arrays(*ARRAYS, name="custom")) if name == "custom" else None
+        given = UserInputs(data=Dataset.from_arrays(*ARRAYS, name="custom")) if name == "custom" else None
         found = built(given, data={"name": name, **own.get(name, {})}, model=model).runs[0].data.dataset.name
         assert found == own.get(name, {}).get("path", name)
 
@@ -856,7 +856,7 @@ def test_every_model_is_another_model():
         if name == "linear":
             study = built(data={"name": "ridge"}, model=table)
         else:
-            study = built(Own(data=images(32)), model=table)
+            study = built(UserInputs(data=images(32)), model=table)
         found[name] = (study.model.name, study.model.loss, study.model.parameters)
     assert different(found)
 

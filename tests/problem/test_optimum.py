@@ -15,8 +15,8 @@ LOGISTIC = {"name": "logistic", "l2": 0.2}
 
 
 def made(**changes):
-    _, study, settings = build(tiny(**changes))
-    return study, settings
+    _, study = build(tiny(**changes))
+    return study, study.settings
 
 
 def test_the_minimizer_of_logistic_regression_is_stationary_for_the_model_itself():

@@ -20,7 +20,7 @@ from dspodfl.problem import problem as problems
 from dspodfl.problem.evaluation import BatchEvaluator, evaluated_clients, evaluated_samples, ordered_sum
 from dspodfl.problem.models.stacked.network import Stacked
 from dspodfl.problem.problem import Problem
-from dspodfl.study.evaluator import EvaluationStoppedError, Judge
+from dspodfl.study.evaluator import EvaluationStoppedError, Evaluator
 from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.resume import Unfinished
 
@@ -146,7 +146,7 @@ def test_ordered_sums_are_sums(count):
 def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
     config = Config(**STUDY)
     whole = run(config).metrics
-    monkeypatch.setattr("dspodfl.study.evaluator._NUMBERS_AT_ONCE", 3 * 7850)
+    monkeypatch.setattr("dspodfl.study.evaluator._MAX_ELEMENTS_PER_CHUNK", 3 * 7850)
     parts = run(config).metrics
     assert parts[CLIENTS].equals(whole[CLIENTS])
     assert np.allclose(parts["consensus_error"], whole["consensus_error"], rtol=1e-12, atol=0)
@@ -459,24 +459,24 @@ def test_runs_that_stand_at_different_iterations_go_on_in_one_process_and_stop_t
 def test_clients_of_runs_that_stand_at_different_iterations_are_not_split(tmp_path, monkeypatch):
     together(2, lambda team: kept_apart(team, tmp_path / "out", lambda iteration: 2 < iteration < 12))
     monkeypatch.setitem(APART, "scale", {"split": "clients"})
-    with pytest.raises(InputError, match="stand at different iterations"):
+    with pytest.raises(InputError, match="are at different iterations"):
         together(2, lambda team: kept_apart(team, tmp_path / "out", before=Unfinished.read(tmp_path / "out")))
 
 
 def test_an_evaluation_that_is_stopped_can_be_done_again():
     seen = []
 
-    class Eager(Judge):
-        def __call__(self, snapshot, stop=None):
+    class Eager(Evaluator):
+        def evaluate(self, snapshot, stop=None):
             try:
-                super().__call__(snapshot, lambda: True)
+                super().evaluate(snapshot, lambda: True)
             except EvaluationStoppedError:
                 seen.append(snapshot.iteration)
-            return super().__call__(snapshot)
+            return super().evaluate(snapshot)
 
     whole = run(tiny()).metrics
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dspodfl.study.study.Judge", Eager)
+        patch.setattr("dspodfl.study.runner_wave.Evaluator", Eager)
         assert run(tiny()).metrics.equals(whole)
     assert seen[:2] == [0, 2]
 

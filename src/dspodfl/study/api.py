@@ -41,7 +41,7 @@ def run(  # noqa: PLR0913
     resume: str | Path | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Run a study and give its result.
+    """Run a study and return its result.
 
     Args:
         config: a `Config`, the path of a TOML file, or a dictionary of tables; the paper's default setting if None.

@@ -11,19 +11,19 @@ from torch import Tensor
 
 from dspodfl.engine import Run
 from dspodfl.problem.data import Federation
-from dspodfl.study.builder import Setting
+from dspodfl.study.study import Setting
 
 Members = dict[int, tuple[np.ndarray, list[list[int]]]]
 """Seed -> how many samples each client holds, and which labels."""
 
 
 def members(settings: Sequence[Setting]) -> Members:
-    """What the clients of each seed hold; asked before anybody lets go of samples."""
+    """Return what the clients of each seed hold; called before any rank releases samples."""
     return {found.seed: (found.data.sizes, _labels(found.data)) for found in settings}
 
 
 def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: Members) -> pd.DataFrame:
-    """The table of clients.parquet; accuracies are those of the clients of a run, where it was looked at."""
+    """The table of clients.parquet; accuracies are those of the clients of a run, where it was evaluated."""
     tables = []
     if not held:
         return pd.DataFrame()

@@ -15,12 +15,13 @@ from torch import Tensor
 from dspodfl.analysis import MetricsRow
 from dspodfl.errors import InputError
 from dspodfl.network import Events
-from dspodfl.study.division import Division
 from dspodfl.study.event_recorder import Recorder
+from dspodfl.study.measurement import Measurement, Start
 from dspodfl.study.result import Key, typed
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.rows import Rows
-from dspodfl.study.study import Measurement, Start, Study
+from dspodfl.study.study import Study
+from dspodfl.study.work_split import WorkSplit
 
 RUN = "run"
 """The column of a checkpoint's rows that has the number of the run, where names do not tell runs apart."""
@@ -65,7 +66,7 @@ class StudyProgress:
     def __init__(
         self,
         study: Study,
-        division: Division,
+        division: WorkSplit,
         start: Checkpoint | None = None,
         record: bool = False,
         *,

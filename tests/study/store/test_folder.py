@@ -315,7 +315,7 @@ def test_the_configuration_that_a_study_is_read_from_is_not_overwritten(dspodfl)
 
 def test_what_is_overwritten_stays_until_something_is_measured(finished, monkeypatch):
     before = finished.written()
-    monkeypatch.setattr("dspodfl.study.study.simulate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("dspodfl.study.runner_wave.simulate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(tiny(seeds=2), out=finished.folder / "out", overwrite=True)
     assert finished.written() == before

@@ -180,13 +180,13 @@ def check(
     run, by 'check' as by 'run', with your rights: use --no-code first on files from others.
     """
     from dspodfl.config import load
-    from dspodfl.study import Own, build, user_names
+    from dspodfl.study import UserInputs, build, user_names
 
     importable(file)
     with for_command(quiet=False) as progress:
-        own = Own(code=not no_code)
-        resolved, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
-    graph, left_out = settings[0].rates.graph, user_names(resolved) if no_code else []
+        inputs = UserInputs(code=not no_code)
+        resolved, study = build(load(file, changes or []), inputs, on_progress=progress.stage)
+    graph, left_out = study.settings[0].rates.graph, user_names(resolved) if no_code else []
     parameters = (
         "" if no_code and user_names(resolved, algorithms=False) else f"{study.model.parameters:,} parameters, "
     )
