@@ -18,7 +18,7 @@ from dspodfl.engine.steppers import cuda_base
 from dspodfl.network import generate
 from dspodfl.network.budget import Budget
 from dspodfl.network.rates import Beta
-from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.problem import Problem
 from dspodfl.study.builder import build
 
@@ -84,7 +84,7 @@ def test_events_and_delays_drawn_on_cuda_are_those_of_the_cpu_to_the_last_bit():
         *five_runs(data, refresh=7, two_sided=True),
         *five_runs(data, n=3),
         make_run(data=data, graph=erdos_renyi(80, 3, p=0.3)),  # more links than are added in one row
-        make_run(seed=8, data=data, topology=Flicker(erdos_renyi(5, 1), 7, 0.5)),
+        make_run(seed=8, data=data, topology=BernoulliLinks(erdos_renyi(5, 1), 7, 0.5)),
         make_run(seed=9, data=data, topology=Waypoint(start, 1, 0.45, 60, (0.02, 0.1))),
     ]
     stack = Stack(runs)

@@ -15,7 +15,7 @@ from dspodfl.algorithms.rules import RULES, Simultaneous
 from dspodfl.engine import Shard, Split, Stack, loop, simulate
 from dspodfl.errors import InputError
 from dspodfl.network import GRAPHS, generate
-from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.data import parts
 from dspodfl.problem.problem import Problem
 
@@ -116,7 +116,7 @@ def test_changing_graphs_and_delays_to_look_at_can_be_split():
     model, dataset = MODELS["svm"]()
     walk = Waypoint(generate("geometric", 8, seed=0, radius=0.5), 3, 0.5, STEPS, (0.01, 0.1))
     runs = [
-        make_run("dgd", 0, topology=Flicker(erdos_renyi(8, 2), 5, 0.4), data=dataset),
+        make_run("dgd", 0, topology=BernoulliLinks(erdos_renyi(8, 2), 5, 0.4), data=dataset),
         make_run("dspodfl", 1, topology=walk, data=dataset),
     ]
     looks, _, _ = split_up(runs, model, 2, at_delay=[20.0, 61.5])

@@ -18,7 +18,7 @@ from torch import Tensor
 from dspodfl import rng
 from dspodfl.algorithms import LearningRate, Schedule, draws_independently
 from dspodfl.engine.counters import Ledger, Tally, Totals
-from dspodfl.network import Budget, Events, Part, Rates, Wiring
+from dspodfl.network import Budget, Events, Part, Rates, WeightedTopology
 from dspodfl.problem.data import Federation
 from dspodfl.rng import Stream
 
@@ -29,7 +29,7 @@ class Run:
 
     algorithm: str
     seed: int
-    wiring: Wiring
+    topology: WeightedTopology
     rates: Rates
     schedule: Schedule
     data: Federation
@@ -169,8 +169,8 @@ class _Draw:
         self.stack, self.device, self.dtype = stack, device, dtype
         self.ledger = Ledger(stack.runs, device, start)
         self.caps = [run.last(iterations) for run in stack.runs]
-        self.wired = [r for r, run in enumerate(stack.runs) if not run.wiring.steady]
-        weight = joined([run.wiring.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
+        self.wired = [r for r, run in enumerate(stack.runs) if not run.topology.constant]
+        weight = joined([run.topology.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
         self.weight = torch.from_numpy(weight).to(device, dtype)
         self._run_of = self._repeated([run.clients for run in stack.runs])
         self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
@@ -191,7 +191,7 @@ class _Draw:
     def _arrange(self) -> None:
         """Sort the runs that are not over by how their events are drawn."""
         runs = [(r, self.stack.runs[r]) for r in sorted(self._live)]
-        steady = [r for r, run in runs if draws_independently(run.schedule) and run.schedule.steady(run.rates)]
+        steady = [r for r, run in runs if draws_independently(run.schedule) and run.schedule.constant(run.rates)]
         self.moving = [r for r, run in runs if draws_independently(run.schedule) and r not in set(steady)]
         self.own = [r for r, run in runs if not draws_independently(run.schedule)]
         self.coins = self._coins(steady, np.zeros(1, dtype=np.int64))
@@ -213,7 +213,7 @@ class _Draw:
                 v_hat[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(events.v_hat)).to(device)
         weight = self.weight.expand(len(k), -1).clone() if self.wired else self.weight
         for r in self.wired:
-            present, ratio, _ = stack.runs[r].wiring.at(k)
+            present, ratio, _ = stack.runs[r].topology.at(k)
             weight[:, stack.links[r]] = torch.from_numpy(ratio).to(device, self.dtype)
             if present is not None:
                 v_hat[:, stack.links[r]] &= torch.from_numpy(present).to(device)

@@ -28,15 +28,15 @@ _VALUES = 2**20
 """Rates drawn in one batch."""
 
 
-class Law(Protocol):
+class Distribution(Protocol):
     """A distribution on [0, 1]: two independent uniforms (..., 2) -> values (...)."""
 
     def __call__(self, u: np.ndarray) -> np.ndarray: ...
 
 
 LAWS: Registry[Any] = Registry("rates.law", context=("field", "graph"))
-"""The laws of rates: makers of a `Law`, or of a `Given` where nothing is drawn. Context: ``field``, the key of the
-configuration (``rates.sgd`` or ``rates.link``), and ``graph``, whose clients or links have the rates."""
+"""The laws of rates: makers of a `Distribution`, or of `FixedValues` where nothing is drawn. Context: ``field``, the
+key of the configuration (``rates.sgd`` or ``rates.link``), and ``graph``, whose clients or links have the rates."""
 
 
 @LAWS.register("beta")
@@ -108,7 +108,7 @@ class Bimodal:
 
 
 @dataclass(frozen=True)
-class Given:
+class FixedValues:
     """Values given outright: one for all, or one for each client or link, in order. Never redrawn or clipped."""
 
     values: float | Sequence[float]
@@ -126,9 +126,9 @@ class Given:
 
 
 @LAWS.register()
-def constant(field: str, value: Annotated[Probability, Doc("the rate of all, in (0, 1]", example=0.5)]) -> Given:
+def constant(field: str, value: Annotated[Probability, Doc("the rate of all, in (0, 1]", example=0.5)]) -> FixedValues:
     """One value for all."""
-    return Given(value, f"{field}.value")
+    return FixedValues(value, f"{field}.value")
 
 
 @LAWS.register("list")
@@ -139,9 +139,9 @@ def listed(
         Len(1),
         Doc("the rates, each in (0, 1]; used as they are, neither clipped nor redrawn", example=[1.0, 0.5, 0.25]),
     ],
-) -> Given:
+) -> FixedValues:
     """One value per client, or per link in the order of (i, j), i < j."""
-    return Given(values, f"{field}.values")
+    return FixedValues(values, f"{field}.values")
 
 
 @LAWS.register()
@@ -151,11 +151,11 @@ def csv(
     file: Annotated[
         str, Doc("a file with the columns client,rate, or for links source,target,rate", example="rates.csv")
     ],
-) -> Given:
+) -> FixedValues:
     """Rates from a CSV file."""
     from dspodfl.network.rates_io import read_rates
 
-    return Given(read_rates(file, graph, field), f"{field}.file")
+    return FixedValues(read_rates(file, graph, field), f"{field}.file")
 
 
 @dataclass(eq=False)
@@ -168,8 +168,8 @@ class Rates:
 
     graph: Graph
     seed: int
-    sgd_law: Law | Given
-    link_law: Law | Given
+    sgd_law: Distribution | FixedValues
+    link_law: Distribution | FixedValues
     refresh: int = 0
     floor: float = FLOOR
     growth: Callable[[np.ndarray], np.ndarray] | None = None
@@ -191,7 +191,7 @@ class Rates:
     @property
     def changing(self) -> bool:
         """Whether d_i depends on k."""
-        return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, Given))
+        return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, FixedValues))
 
     @property
     def fixed(self) -> bool:
@@ -204,7 +204,7 @@ class Rates:
         return self._clipped("sgd", epochs), self._clipped("link", epochs)
 
     def _clipped(self, what: str, epochs: int) -> int:
-        if isinstance(self.sgd_law if what == "sgd" else self.link_law, Given):
+        if isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues):
             return 0
         step = max(1, _VALUES // max(1, self.graph.n if what == "sgd" else self.graph.links))
         count = 0
@@ -215,7 +215,7 @@ class Rates:
 
     def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:
         law = self.sgd_law if what == "sgd" else self.link_law
-        if isinstance(law, Given):
+        if isinstance(law, FixedValues):
             count = self.graph.n if what == "sgd" else self.graph.links
             row = law.expand(count, "clients" if what == "sgd" else "links")
             return np.repeat(row[None], len(epochs), axis=0)
@@ -233,7 +233,7 @@ class Rates:
 
     def _values(self, epochs: np.ndarray, what: str) -> np.ndarray:
         raw = self._draw(epochs, what)
-        fixed = isinstance(self.sgd_law if what == "sgd" else self.link_law, Given)
+        fixed = isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues)
         return raw if fixed else np.clip(raw, self.floor, 1.0)
 
     def _at(self, k: np.ndarray, what: str) -> np.ndarray:

@@ -20,7 +20,7 @@ from dspodfl.config import model as model_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.engine import Run, horizon
 from dspodfl.errors import LEAST, DataError, InputError, user_code
-from dspodfl.network import LAWS, Events, Graph, Part, generate, rates, read_graph, topology
+from dspodfl.network import DYNAMICS, LAWS, Events, Graph, Part, Static, WeightedTopology, generate, rates, read_graph
 from dspodfl.problem import data as datasets
 from dspodfl.problem import models, optimum
 from dspodfl.problem.data import DATASETS, PARTITIONS, Dataset, Federation, with_channel_axis
@@ -39,7 +39,7 @@ class Setting:
     """What all algorithms of one seed share."""
 
     seed: int
-    wiring: topology.Wiring
+    topology: WeightedTopology
     rates: rates.Rates
     data: Federation
     caps: Mapping[str, tuple[int, int]]
@@ -92,7 +92,7 @@ def build(
         replace(made, budget=config.train.budget, cap=s.caps[name][0], need=s.caps[name][1])
         for name, fire in schedules.items()
         for s in settings
-        for made in [Run(name, s.seed, s.wiring, s.rates, fire, s.data, rate, link_bytes=_link_bytes(model))]
+        for made in [Run(name, s.seed, s.topology, s.rates, fire, s.data, rate, link_bytes=_link_bytes(model))]
     ]
     rules = [rule for _, rule in parts.values() for _ in settings]
     study = Study(
@@ -158,8 +158,8 @@ def _resolve(config: schema.Config, own: Own) -> schema.Config:
         changes["model"] = given.model_copy(update={"factory": name})
     counts = {}
     if own.graph is not None:
-        if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
-            raise InputError("graph.dynamics.kind", "waypoint", "another kind with a custom graph")
+        if DYNAMICS[config.graph.dynamics.kind].facts.get("positions"):
+            raise InputError("graph.dynamics.kind", config.graph.dynamics.kind, "another kind with a custom graph")
         common = {key: getattr(config.graph, key) for key in graph_tables.GraphTable.model_fields}
         changes["graph"] = graph_tables.CustomGraph(kind="custom", **common)
         counts["the graph given"] = len(own.graph) if isinstance(own.graph, nx.Graph) else own.graph.n
@@ -243,25 +243,25 @@ class _Shared:
         config, self._seed = self.config, seed
         base = self._graph(config.graph, seed if config.graph.seed is None else config.graph.seed)
 
-        def caps(wiring: topology.Wiring, drawn: rates.Rates) -> dict[str, tuple[int, int]]:
+        def caps(topology: WeightedTopology, drawn: rates.Rates) -> dict[str, tuple[int, int]]:
             found = {}
             for name, fire in schedules.items():
                 if name not in ALGORITHMS:
                     _check_schedule(name, fire, drawn, seed)
-                run = Run(name, seed, wiring, drawn, fire, data, rate, link_bytes=_link_bytes(model))
+                run = Run(name, seed, topology, drawn, fire, data, rate, link_bytes=_link_bytes(model))
                 found[name] = horizon.cap(run, config.train.budget, config.train.iterations)
             return found
 
-        walk = 0
-        if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
-            # Which links clients that walk will have depends on how long they walk: that is known from the first ones.
-            still = topology.Wiring(topology.Static(base), config.graph.weights)
-            found = caps(still, self._rates(seed, base, rate))
-            walk = max(most for most, _ in found.values())
-        wiring = self._wiring(base, seed if config.graph.seed is None else config.graph.seed, walk)
+        longest = 0
+        if DYNAMICS[config.graph.dynamics.kind].asks_for("horizon"):
+            # Which links there will be depends on how long the runs are: that is estimated from the first links.
+            unchanged = WeightedTopology(Static(base), config.graph.weights)
+            found = caps(unchanged, self._rates(seed, base, rate))
+            longest = max(most for most, _ in found.values())
+        topology = self._topology(base, seed if config.graph.seed is None else config.graph.seed, longest)
         self._tell(seed, "rates", 0.5)
-        drawn = self._rates(seed, wiring.topology.graph, rate)
-        return Setting(seed, wiring, drawn, data, found if walk else caps(wiring, drawn))
+        drawn = self._rates(seed, topology.graph, rate)
+        return Setting(seed, topology, drawn, data, found if longest else caps(topology, drawn))
 
     def _rates(self, seed: int, graph: Graph, rate: lr.LearningRate) -> rates.Rates:
         table = self.config.rates
@@ -303,35 +303,27 @@ class _Shared:
 
         return generate(table.kind, self.n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
 
-    def _wiring(self, base: Graph, seed: int, walk: int) -> topology.Wiring:
-        """The changing graph that begins with one; ``walk`` is for how many iterations clients move."""
+    def _topology(self, base: Graph, seed: int, longest: int) -> WeightedTopology:
+        """The topology that begins with a graph; ``longest`` is the number of iterations of the longest run."""
         table = self.config.graph
-        dynamics = table.dynamics
-        made: topology.Topology
-        match dynamics:
-            case graph_tables.StaticDynamics():
-                made = topology.Static(base)
-            case graph_tables.SwitchingDynamics():
-                turns = [base, *(self._graph(g, seed, turn=t) for t, g in enumerate(dynamics.graphs, 1))]
-                made = topology.Switching(turns, period=dynamics.period, times=dynamics.times)
-            case graph_tables.BernoulliDynamics():
-                made = topology.Flicker(base, seed, dynamics.up)
-            case graph_tables.MarkovDynamics():
-                made = topology.Markov(base, seed, dynamics.up, dynamics.down)
-            case graph_tables.WaypointDynamics():
-                radius = getattr(table, "radius", 0.0)
-                speed = (dynamics.speed[0], dynamics.speed[1])
-                walking = partial(self._tell, self._seed, "walks of the clients")
-                made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause, lambda s: walking(0.5 * s))
-            case _:
-                assert_never(dynamics)
-        if not table.allow_disconnected and not made.moving and not made.graph.connected:
+        parameters = {key: value for key, value in table.dynamics if key != "kind"}
+        for key, graphs in graph_tables.graph_lists(table.dynamics).items():
+            parameters[key] = [self._graph(graph, seed, turn=turn) for turn, graph in enumerate(graphs, 1)]
+        context = {
+            "graph": base,
+            "seed": seed,
+            "radius": getattr(table, "radius", 0.0),
+            "horizon": longest,
+            "on_progress": lambda share: self._tell(self._seed, "walks of the clients", 0.5 * share),
+        }
+        made = DYNAMICS[table.dynamics.kind].make(context, parameters)
+        if not table.allow_disconnected and not made.time_varying_weights and not made.graph.connected:
             raise InputError(
                 "graph",
                 f"{made.graph.links} links on {self.n} clients",
                 "connected, or graph.allow_disconnected = true",
             )
-        return topology.Wiring(made, table.weights)
+        return WeightedTopology(made, table.weights)
 
     def data(self, seed: int) -> Federation:
         """What the clients of one seed hold."""
@@ -390,7 +382,7 @@ def deal(dataset: Dataset, partition: Any, clients: int, seed: int) -> Federatio
     return Federation(dataset, parts.shards, parts.report() | dict(dataset.about))
 
 
-def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Law | rates.Given:
+def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Distribution | rates.FixedValues:
     return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))
 
 

@@ -233,13 +233,13 @@ def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int
     link = np.tile(np.arange(len(edges)), 2)
     cutting = owner[i] != owner[j]
     pairs = crossings(i[cutting], owner[j[cutting]], link[cutting], int(owner.max()) + 1)
-    steady = run.schedule.steady(run.rates) and run.wiring.steady
+    constant = run.schedule.constant(run.rates) and run.topology.constant
     total = 0.0
-    for start in range(first, first + 1 if steady else last, block):
-        k = np.arange(start, start + 1 if steady else min(start + block, last))
+    for start in range(first, first + 1 if constant else last, block):
+        k = np.arange(start, start + 1 if constant else min(start + block, last))
         p = run.schedule.probabilities(k, run.rates)[1]
         p = 1.0 - (1.0 - p) ** 2 if run.rates.two_sided else p
-        present = run.wiring.at(k)[0]
+        present = run.topology.at(k)[0]
         p = np.broadcast_to(p if present is None else p * present, (len(k), len(edges)))
         total += sum(float(pairs.expected(row).sum()) for row in p)
-    return total * (last - first) if steady else total
+    return total * (last - first) if constant else total

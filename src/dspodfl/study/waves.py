@@ -86,7 +86,7 @@ def make_plan(
     data = {id(run.data.dataset): run.data.dataset for run in runs}.values()
     held = sum(d.x_train.nbytes + size * d.x_test.size for d in data)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
-    size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
+    size_of = [run.clients * per_client + _link_bytes(run.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
     of_group: dict[int, list[int]] = {}
     for r in sorted(range(len(runs)), key=lambda r: runs[r].seed):

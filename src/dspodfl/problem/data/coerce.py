@@ -46,14 +46,14 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
-class Given:
+class CoercedData:
     """What was given, and what became of it: ``notes`` are for a person, ``about`` is for summary.json."""
 
     data: Dataset | Federation
     notes: list[str] = field(default_factory=list)
 
 
-def as_data(given: Any, seed: int) -> Given:
+def as_data(given: Any, seed: int) -> CoercedData:
     """Make a dataset, or each client's data, of what was given.
 
     Args:
@@ -72,7 +72,7 @@ def as_data(given: Any, seed: int) -> Given:
     ((10, 3), (2, 3))
     """
     if isinstance(given, Dataset | Federation):
-        return Given(given)
+        return CoercedData(given)
     train, test, about = _splits(given)
     if isinstance(train, list):
         return _clients(train, test, seed, about)
@@ -83,7 +83,7 @@ def as_data(given: Any, seed: int) -> Given:
         (x, y), held_out = (x[kept], y[kept]), (x[cut], y[cut])
         notes.append(_say_cut(about, len(cut), len(kept) + len(cut), seed))
     made = Dataset.from_arrays(x, y, *held_out, name="data")
-    return Given(replace(made, about=about), notes)
+    return CoercedData(replace(made, about=about), notes)
 
 
 def with_channel_axis(data: Dataset | Federation) -> Dataset | Federation:
@@ -281,7 +281,7 @@ def _values(values: Any, what: str) -> np.ndarray:
 # --- splits ---------------------------------------------------------------------------------------------------
 
 
-def _clients(parts: list[Part], test: Part | None, seed: int, about: dict[str, object]) -> Given:
+def _clients(parts: list[Part], test: Part | None, seed: int, about: dict[str, object]) -> CoercedData:
     """Each client's own data."""
     first = parts[0][0]
     for i, (x, y) in enumerate(parts):
@@ -307,7 +307,7 @@ def _clients(parts: list[Part], test: Part | None, seed: int, about: dict[str, o
     shards = tuple(np.split(np.arange(ends[-1]), ends[:-1]))
     x, y = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     dataset = Dataset.from_arrays(x, y, *test, name="data")
-    return Given(Federation(dataset, shards, about), notes)
+    return CoercedData(Federation(dataset, shards, about), notes)
 
 
 def _cut(samples: int, seed: int, client: int = 0, *, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:

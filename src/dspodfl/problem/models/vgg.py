@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dspodfl.errors import InputError
 from dspodfl.problem.models.checks import check_classes, check_images
-from dspodfl.problem.models.initialization import addressed, he_laws
+from dspodfl.problem.models.initialization import addressed, he_distributions
 from dspodfl.problem.models.model import Model
 from dspodfl.problem.models.pretrained import read_weights
 
@@ -97,7 +97,7 @@ def vgg11(
     ``weights``: a .safetensors, .pth or .pt file in torchvision's naming of a plain VGG11. With the CIFAR head
     only its ``features.*`` are used, and the classifier starts by address.
 
-    Initial values do not follow PyTorch's default law, under which eleven layers without normalization hardly
+    Initial values do not follow PyTorch's default distribution, under which eleven layers without normalization hardly
     train: convolutions are normal of deviation √(2/fan_out) (He et al., 2015), linear layers normal of deviation
     0.01, biases 0.
     """
@@ -127,5 +127,5 @@ def vgg11(
         prefix = "features." if head == "cifar" else ""
         shapes = {name: p.shape for name, p in module.named_parameters() if name.startswith(prefix)}
         given = read_weights(weights, shapes, prefix)
-    draw = addressed(module, he_laws, given)
+    draw = addressed(module, he_distributions, given)
     return Model("vgg11", module, "cross_entropy", tuple(input_shape), outputs, l2, draw=draw)

@@ -120,7 +120,7 @@ class Run:
     epsilon: float | None
 
     @property
-    def steady(self) -> bool:
+    def constant_rate(self) -> bool:
         """Whether the learning rate is one number."""
         return isinstance(self.rate, Constant)
 
@@ -145,7 +145,7 @@ def _mixed(printed: Sequence[Hypothesis], needed: Sequence[Hypothesis]) -> tuple
 def strongly_convex(run: Run) -> Statement:
     """theorem:constant, or the same lemmas iteration by iteration where rates change."""
     c = run.constants
-    if not run.steady:
+    if not run.constant_rate:
         return _changing(run)
     at = c.at(float(run.alpha[0]))
     first, *rest = convex.hypotheses(at)
@@ -167,7 +167,7 @@ def strongly_convex(run: Run) -> Statement:
 
 def polyak_lojasiewicz(run: Run) -> Statement | None:
     """theorem:nonconvex_pl, whose ν has E[F(θ̄) − F*] first; None where the learning rate is not one number."""
-    if not run.steady:
+    if not run.constant_rate:
         return None
     at = run.constants.at(float(run.alpha[0]))
     first, *needed = pl.hypotheses(at)
@@ -252,7 +252,7 @@ def smooth(run: Run, pairs: Sequence[tuple[float, float]]) -> Statement | None:
 
     None where the rate changes in a way that neither is about.
     """
-    if not (run.steady or run.diminishing):
+    if not (run.constant_rate or run.diminishing):
         return None
     found = [_smooth(run, replace(run.constants, zeta=zeta, delta=delta)) for zeta, delta in pairs]
     return min(found, key=lambda s: (math.isnan(s.quantities["mean_gradient"]), s.quantities["mean_gradient"]))
