@@ -206,12 +206,12 @@ def test_minibatches_of_the_active_clients_are_those_of_their_numbers(name):
     data = federation(dataset, 6)
     problem = Problem(model, [(0, data), (0, data)], batch_size=4, device="cuda")  # two runs share their minibatches
     rows = problem.minibatches(np.arange(3))
-    order, homes = (torch.stack([torch.randperm(12) for _ in range(3)]).cuda() for _ in range(2))
+    order, row_index = (torch.stack([torch.randperm(12) for _ in range(3)]).cuda() for _ in range(2))
     for t in range(3):
         drawn, at = problem.draws(np.arange(3)), torch.tensor([t], device="cuda")
-        who, home, x, y = problem.minibatch(order, drawn, homes, at, 5)
+        who, model_row, x, y = problem.minibatch(order, drawn, row_index, at, 5)
         assert torch.equal(who, order[t, :5])
-        assert torch.equal(home, homes[t, who])
+        assert torch.equal(model_row, row_index[t, who])
         assert torch.equal(y, problem.targets(rows[t, who]))
         assert torch.allclose(x, problem.inputs(rows[t, who]), rtol=0, atol=1e-6)
 
@@ -249,7 +249,7 @@ def test_every_rule_on_cuda_is_that_on_the_cpu(name, order):
 
 
 def test_a_large_run_twice_is_the_same_bit_by_bit():
-    """No additions in an order that is left to chance."""
+    """No additions in an order that is left to probability."""
     dataset = classified(samples=2000)
     for name in ("svm", "mlp"):
         model = MODELS[name]()[0]

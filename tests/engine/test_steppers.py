@@ -8,7 +8,7 @@ import torch
 from tests.worlds import ALGORITHMS, MODELS, advance, erdos_renyi, final, make_run, scattered
 
 from dspodfl._kernels.cpu import linear as compiled
-from dspodfl._kernels.cuda import conv_reference as conv_twin
+from dspodfl._kernels.cuda import conv_reference
 from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
@@ -155,7 +155,7 @@ def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_
     plain = final(runs, model, iterations=5, initial=initial)
     monkeypatch.setattr(problems, "_stacked_network", lambda model, *_: Stacked.of(model, "tf32"))
     exact = final(runs, model, iterations=5, initial=initial)
-    monkeypatch.setattr(conv_twin, "_rounded", to_tf32)
+    monkeypatch.setattr(conv_reference, "_rounded", to_tf32)
     rounded = final(runs, model, iterations=5, initial=initial)
 
     def away(found):

@@ -118,12 +118,12 @@ def logistic_minimum(
 
         hessian = LinearOperator((theta.size, theta.size), matvec=curve, dtype=float)
         step, _ = cg(hessian, -gradient, rtol=min(0.1, size), maxiter=10 * theta.size)
-        before, slope, share = loss(theta), float(gradient @ step), 1.0
+        before, directional, share = loss(theta), float(gradient @ step), 1.0
         # near the minimum F no longer resolves the gain: a step that small is taken whole
         while (
             share > 1e-6
-            and -slope > 1e-12 * max(1.0, before)
-            and loss(theta + share * step) > before + 1e-4 * share * slope
+            and -directional > 1e-12 * max(1.0, before)
+            and loss(theta + share * step) > before + 1e-4 * share * directional
         ):
             share /= 2
         theta = theta + share * step

@@ -113,7 +113,7 @@ class Compiled:
         problem = self._problem
         yields = linear.advance(
             theta=self._models[self._turn].numpy(),
-            other=self._models[1 - self._turn].numpy(),
+            back_buffer=self._models[1 - self._turn].numpy(),
             x=problem.x.numpy(),
             scale=problem.scale,
             shift=problem.shift,
@@ -131,7 +131,7 @@ class Compiled:
             bias=has_bias(problem.model),
             l2=problem.model.l2,
             threads=1 if self._alone else torch.get_num_threads(),
-            home=False,
+            end_in_theta=False,
             order=clients,
         )
         # Threads that wait for one another are slower than one where something else has their cores.

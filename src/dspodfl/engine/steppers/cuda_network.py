@@ -153,6 +153,6 @@ class CudaNetwork(CudaStepper):
         events, models = self._places, self._models
         self._receive(t, models[2 * self.shard.clients :])
         if self._small:
-            mixing.mix_runs(models, models, events["p"], self._at, homes=events["homes"])
+            mixing.mix_runs(models, models, events["p"], self._at, row_index=events["homes"])
         else:
-            mixing.mix_rows(models, models, self._links, events["active"], self._at, homes=events["homes"])
+            mixing.mix_rows(models, models, self._links, events["active"], self._at, row_index=events["homes"])
