@@ -109,13 +109,13 @@ class Bimodal:
 
 @dataclass(frozen=True)
 class FixedValues:
-    """Values given outright: one for all, or one for each client or link, in order. Never redrawn or clipped."""
+    """Values given outright: one for all, or one for each client or link, in order. Never drawn or clipped."""
 
     values: float | Sequence[float]
     field: str = "rates"
 
     def expand(self, count: int, what: str) -> np.ndarray:
-        """The values as an array of shape (count,); any outside (0, 1] is an error."""
+        """Return the values as an array of shape (count,); any outside (0, 1] is an error."""
         values = np.asarray(self.values, dtype=np.float64)
         if values.ndim and len(values) != count:
             raise InputError(self.field, f"{len(values)} values", f"one value for each of the {count} {what}")
@@ -160,10 +160,21 @@ def csv(
 
 @dataclass(eq=False)
 class Rates:
-    """d_i(k) and b_ij(k) of one run. Shapes: k (iterations,) -> (iterations or 1, clients or links), float64.
+    """The rates d_i(k) of the clients and b_ij(k) of the links of one run.
 
-    ``refresh = N`` redraws both in epoch ⌊k/N⌋; ``growth`` is the learning rate α of
-    d_i(k) = 1 − (1 − d_i) α(k)/α(0), by which clients compute ever more often as α falls.
+    Attributes:
+        graph: The graph whose clients and links have the rates.
+        seed: The seed of the draws.
+        sgd_law: The distribution of d_i, or its values.
+        link_law: The distribution of b_ij, or its values.
+        refresh: N > 0: both are drawn again in each epoch ⌊k/N⌋; 0: once.
+        floor: Drawn rates are clipped to [floor, 1].
+        growth: The learning rate α of d_i(k) = 1 − (1 − d_i) α(k)/α(0), by which clients compute more often as α falls.
+        two_sided: Whether both ends of a link draw.
+
+    >>> rates = Rates(Graph.from_edges(2, [(0, 1)]), 0, FixedValues([0.5, 1.0]), FixedValues(0.25))
+    >>> rates.sgd(np.arange(3)).tolist(), rates.link(np.arange(3)).tolist()
+    ([[0.5, 1.0]], [[0.25]])
     """
 
     graph: Graph
@@ -177,7 +188,14 @@ class Rates:
     _epoch0: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def sgd(self, k: np.ndarray) -> np.ndarray:
-        """d_i in force at each k; one row where it never changes."""
+        """Return d_i at each iteration.
+
+        Args:
+            k: Iterations, shape (iterations,).
+
+        Returns:
+            The rates, shape (iterations, clients), or (1, clients) where they never change; float64.
+        """
         d = self._at(k, "sgd")
         if self.growth is None:
             return d
@@ -185,7 +203,14 @@ class Rates:
         return 1.0 - (1.0 - d) * share[:, None]
 
     def link(self, k: np.ndarray) -> np.ndarray:
-        """b_ij in force at each k; one row where it never changes."""
+        """Return b_ij at each iteration.
+
+        Args:
+            k: Iterations, shape (iterations,).
+
+        Returns:
+            The rates, shape (iterations, links), or (1, links) where they never change; float64.
+        """
         return self._at(k, "link")
 
     @property
@@ -199,7 +224,7 @@ class Rates:
         return self.growth is None and self.refresh == 0
 
     def clipped(self, iterations: int = 1) -> tuple[int, int]:
-        """How many d_i and b_ij drawn for these iterations lay outside [floor, 1] and were clipped."""
+        """Count the d_i and b_ij drawn for these iterations that were outside [floor, 1] and were clipped."""
         epochs = -(-iterations // self.refresh) if self.refresh else 1
         return self._clipped("sgd", epochs), self._clipped("link", epochs)
 

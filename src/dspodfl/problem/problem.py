@@ -26,7 +26,7 @@ class Problem:
     """The samples of a stack of runs on a device, and the model that all of them train.
 
     It puts together `TrainingSamples` and `Minibatches` (sampling), `Packing`, `Gradients` and `BatchEvaluator`.
-    Models are kept *packed*, in the order that gradients are computed in; rows of a packed matrix are ``width`` long.
+    Models are stored *packed*, in the order that gradients are computed in; rows of a packed matrix are ``width`` long.
 
     Args:
         model: the model.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Transport, choose_precision
-from dspodfl.problem.data import Federation, parts
+from dspodfl.problem.data import Federation, restrict_to_clients
 from dspodfl.study.division import Division, Pace, agreed
 from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
@@ -306,7 +306,7 @@ def release_data(study: Study, division: Division) -> tuple[Study, dict[tuple[in
         return study, {}
     first = {(id(run.data), id(run.rates)): r for r, run in reversed(list(enumerate(study.runs)))}
     places = list(first.values())
-    held = parts([study.runs[r].data for r in places], [division.owned(r) for r in places])
+    held = restrict_to_clients([study.runs[r].data for r in places], [division.owned(r) for r in places])
     kept = dict(zip(first, held, strict=True))
     runs = [replace(run, data=kept[id(run.data), id(run.rates)]) for run in study.runs]
     return replace(study, runs=runs), kept

@@ -21,7 +21,14 @@ def looped_gradient(model: Model, theta: Tensor, x: Tensor, y: Tensor, scale: Te
 
 
 def has_bias(model: Model) -> bool:
-    """Whether a linear model has biases besides its weights."""
+    """Return whether a linear model has biases besides its weights.
+
+    Args:
+        model: A model with ``is_linear``.
+
+    Returns:
+        True if θ = [W, b], False if θ = [W].
+    """
     return len(model.shapes) > 1
 
 
@@ -44,7 +51,7 @@ def linear_gradient(
     """Closed-form minibatch gradients of linear models: ∇W = (1/B) Σ_b (∂ℓ/∂s_b) x_bᵀ, times scale.
 
     A bias is the weight of a last feature that is always 1, so weights and biases are one (outputs, features)
-    matrix a client. Scores are kept as (clients, outputs, B): every product runs over contiguous features.
+    matrix a client. Scores are stored as (clients, outputs, B): every product runs over contiguous features.
     Shapes: packed (clients, p), x (clients, B, features), y (clients, B), share () = 1/B, scale (clients,) ->
     (clients, p).
     """

@@ -86,20 +86,29 @@ def vgg11(
     weights: str | os.PathLike[str] | None = None,
     l2: float = 0.0,
 ) -> Model:
-    """VGG11 under cross entropy, from scratch or from a file of weights.
-
-    ``head = "cifar"``: one Linear(512, outputs) after the features of 32×32 images. ``head = "imagenet"``:
-    torchvision's classifier without its dropout. Its scores are 1000 wide, the data's classes are the first of
-    them, and all 1000 stand in the cross entropy, as in the public code of the paper's CIFAR-10 experiments.
-
-    ``norm = "group"`` puts a GroupNorm of 32 groups behind every convolution, which eases training from scratch.
-
-    ``weights``: a .safetensors, .pth or .pt file in torchvision's naming of a plain VGG11. With the CIFAR head
-    only its ``features.*`` are used, and the classifier starts by address.
+    """Make VGG11 under cross entropy, from scratch or from a file of weights.
 
     Initial values do not follow PyTorch's default distribution, under which eleven layers without normalization hardly
-    train: convolutions are normal of deviation √(2/fan_out) (He et al., 2015), linear layers normal of deviation
-    0.01, biases 0.
+    train: convolutions are normal of deviation √(2/fan_out) (He et al., 2015), linear layers normal of deviation 0.01,
+    biases 0.
+
+    Args:
+        input_shape: The shape of an image, (channels, height, width), at least 32×32.
+        outputs: The number of classes.
+        norm: "group" puts a GroupNorm of 32 groups behind every convolution, which eases training from scratch.
+        head: "cifar": one Linear(512, outputs) after the features of 32×32 images. "imagenet": torchvision's classifier
+            without its dropout. Its scores are 1000 wide, the data's classes are the first of them, and all 1000 are in
+            the cross entropy, as in the public code of the paper's CIFAR-10 experiments.
+        weights: A .safetensors, .pth or .pt file in torchvision's naming of a plain VGG11. With the CIFAR head only its
+            ``features.*`` are used, and the classifier is drawn.
+        l2: λ of the penalty (λ/2)‖θ‖².
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: Inputs, head, norm and weights do not fit together.
+        DataError: The file of weights is damaged, or is not that of a VGG11.
     """
     for field, value, allowed in (("norm", norm, ("none", "group")), ("head", head, ("cifar", "imagenet"))):
         if value not in allowed:
