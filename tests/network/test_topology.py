@@ -8,7 +8,7 @@ from tests.worlds import cuts, erdos_renyi, graphs, pairs
 
 from dspodfl import rng
 from dspodfl.errors import InputError
-from dspodfl.network import Graph, generate
+from dspodfl.network import DYNAMICS, Graph, generate
 from dspodfl.network.topology import BernoulliLinks, Markov, Static, Switching, Waypoint, WeightedTopology
 from dspodfl.network.weights import WEIGHTS, matrix
 from dspodfl.rng import Stream
@@ -23,6 +23,35 @@ def links_at(topology, k):
     edges = topology.graph.edges
     present = topology.present(np.array([k]))
     return edges.tolist() if present is None else edges[present[0]].tolist()
+
+
+# --- the registry ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(DYNAMICS))
+def test_every_kind_of_dynamics_makes_a_topology_of_its_context_and_its_examples(kind):
+    entry, base = DYNAMICS[kind], generate("geometric", 5, 0, radius=0.9)
+    context = {"graph": base, "seed": 3, "radius": 0.9, "horizon": 20, "on_progress": None}
+    given = {one.name: one.doc.example for one in entry.parameters if one.doc.example is not None}
+    topology = entry.make(context, given | ({"graphs": [generate("ring", 5, 0)]} if "graphs" in given else {}))
+    assert topology.graph.n == 5 and isinstance(topology.time_varying_weights, bool)
+    present = topology.present(np.arange(4))
+    assert present is None if kind == "static" else present.shape == (4, topology.graph.links)
+    assert entry.line and set(context) >= {name for name in entry.context if entry.asks_for(name)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "field"),
+    [
+        ("switching", {"graphs": [], "period": None, "times": None}, "graph.dynamics.period"),
+        ("switching", {"graphs": [], "period": 2, "times": [0]}, "graph.dynamics.period"),
+        ("waypoint", {"speed": [0.2, 0.1], "pause": 0.0}, "graph.dynamics.speed"),
+    ],
+)
+def test_parameters_that_do_not_fit_together_are_refused_by_the_check_of_their_kind(kind, given, field):
+    with pytest.raises(InputError) as caught:
+        DYNAMICS[kind].facts["check"](**given)
+    assert caught.value.field == field
 
 
 # --- static and switching -------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ With the last of the columns it does; the first that is found to give the same b
 _TRIED_COLUMNS = 1024
 """Products of more columns are padded untried: the padding is little of them."""
 _BATCHES_AHEAD = 2
-"""Evaluation batches that may be queued on a GPU while the host goes on."""
+"""Evaluation batches that may be queued on a GPU while the host continues."""
 
 Check = Callable[[], None]
 """Called between evaluation batches; what it raises ends the evaluation."""

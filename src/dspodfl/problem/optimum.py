@@ -62,7 +62,7 @@ def minimizer(model: Model, data: Federation) -> Floats | None:
         return None
     try:
         return from_rows(model, logistic_minimum(shards(model, data), model.outputs, model.l2)[0])
-    except InputError:  # it could not be found to this precision: a study goes on without
+    except InputError:  # it could not be found to this precision: a study continues without it
         return None
 
 

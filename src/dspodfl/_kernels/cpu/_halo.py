@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dspodfl._kernels.cpu._cache import cached
-from dspodfl._kernels.cpu._linear import _at, _bare, _blend
+from dspodfl._kernels.cpu._linear import _at, _bare, _mix_columns
 
 
 def join(theta, back_buffer, received, ptr, col, link, active, place, neighbours, weights):
@@ -27,7 +27,7 @@ def join(theta, back_buffer, received, ptr, col, link, active, place, neighbours
             neighbours[count] = _at(now) + n * wide
             weights[count] = -total
             out = _at(new) + n * wide
-            _blend(now, out, out, 0, columns, one, _at(neighbours), _at(weights), count + 1)
+            _mix_columns(now, out, out, 0, columns, one, _at(neighbours), _at(weights), count + 1)
 
 
 join = cached(join, error_model="numpy", boundscheck=False, nogil=True)

@@ -40,7 +40,7 @@ _CLASSES = 5 if _WIDE else 2
 _VECTORS = 4
 """Vectors of a tile of a model, side by side."""
 _FETCH = 5
-"""Cache lines asked for in advance at each step of a product, at most."""
+"""Cache lines prefetched at each step of a product, at most."""
 _INNER = 16_000
 """Bytes of the models of a run that are mixed at a time: half of the innermost cache."""
 _SPINS = 2000
@@ -120,19 +120,19 @@ class _Vectors:
         return total
 
 
-def _ask(builder: Any, address: Any) -> None:
+def _prefetch_line(builder: Any, address: Any) -> None:
     kind = ir.FunctionType(ir.VoidType(), [_POINTER, _SHORT, _SHORT, _SHORT])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     builder.call(prefetch, [builder.inttoptr(address, _POINTER), _SHORT(0), _SHORT(2), _SHORT(1)])
 
 
-def _ask_ahead(builder: Any, ahead: Any, stride: Any, step: Any) -> None:
-    """At this step of a loop, ask for the lines of the next `stride` bytes from `ahead` on; 0 is nothing to ask for."""
+def _prefetch_ahead(builder: Any, ahead: Any, stride: Any, step: Any) -> None:
+    """At this step of a loop, prefetch the lines of the next `stride` bytes from `ahead` on; 0: nothing to prefetch."""
     with builder.if_then(builder.icmp_signed("!=", ahead, _LONG(0))):
         address = builder.add(ahead, builder.mul(stride, step))
         for line in range(_FETCH):
             with builder.if_then(builder.icmp_signed("<", _LONG(LINE * line), stride)):
-                _ask(builder, builder.add(address, _LONG(LINE * line)))
+                _prefetch_line(builder, builder.add(address, _LONG(LINE * line)))
 
 
 def _scores(classes: int) -> Callable[..., None]:
@@ -157,7 +157,7 @@ def _scores(classes: int) -> Callable[..., None]:
 
             whole = builder.and_(w_row, _LONG(-v.lanes))
             with cgutils.for_range_slice(builder, _LONG(0), whole, _LONG(v.lanes), _LONG) as (f, step):
-                _ask_ahead(builder, ahead, stride, step)
+                _prefetch_ahead(builder, ahead, stride, step)
                 add(f, None)
             rest = builder.sub(w_row, whole)
             with builder.if_then(builder.icmp_signed(">", rest, _LONG(0))):
@@ -201,7 +201,7 @@ def _tile(classes: int, vectors: int, masked: bool) -> Callable[..., None]:
                     for spot, total in zip(line, totals, strict=True):
                         v.multiply_add(weight, v.load(v.at(neighbour, spot), mask), total)
             with cgutils.for_range(builder, batch, intp=_LONG) as loop:
-                _ask_ahead(builder, ahead, stride, loop.index)
+                _prefetch_ahead(builder, ahead, stride, loop.index)
                 sample = v.at(x, builder.mul(x_row, loop.index))
                 inputs = [v.load(v.at(sample, _LONG(i * v.lanes))) for i in range(vectors)]
                 grads = v.at(grad, loop.index)
@@ -238,10 +238,10 @@ def _bare(typing, array):
 
 @intrinsic
 def _prefetch(typing, address):
-    """Ask for a cache line."""
+    """Prefetch a cache line."""
 
     def code(context, builder, signature, args):
-        _ask(builder, args[0])
+        _prefetch_line(builder, args[0])
         return context.get_dummy_value()
 
     return types.void(_INT), code
@@ -258,7 +258,7 @@ def _add(typing, address):
 
 
 @intrinsic
-def _see(typing, address):
+def _read_counter(typing, address):
     """A shared counter, before all that is read afterwards."""
 
     def code(context, builder, signature, args):
@@ -354,7 +354,7 @@ def _loss_gradients(s, labels, targets, batch, factor, loss):
 
 @_compile
 def _pace(w, classes, row, comes):
-    """Lines to ask for at a step, so that the coming rows are asked for all along, and not faster than they come."""
+    """Lines to prefetch at a step, so that the next rows are prefetched throughout, and not faster than they arrive."""
     lanes = _VECTOR // w.s.itemsize
     steps = -(-classes // _CLASSES) * w.rows.shape[2] * (row // lanes // SAMPLES + -(-row // (_VECTORS * lanes)))
     lines = -(-comes * w.theta.shape[1] * w.s.itemsize // LINE)
@@ -363,7 +363,7 @@ def _pace(w, classes, row, comes):
 
 @_compile
 def _span(coming, comes, which, spot, wide, steps, lines):
-    """The next stretch of the coming rows to ask for in a loop of ``steps`` steps, and where the one after begins."""
+    """The next stretch of the next rows to prefetch in a loop of ``steps`` steps, and where the one after begins."""
     if which == comes or steps == 0:
         return 0, 0, which, spot
     length = -(-wide // (-(-wide // (steps * lines * LINE))))
@@ -375,7 +375,7 @@ def _span(coming, comes, which, spot, wide, steps, lines):
 
 
 @_compile
-def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot, lines):
+def _update(w, out, own, classes, row, keep, count, batch, comes, which, spot, lines):
     """The new model, tile by tile, of the old one, `count` neighbours and `batch` samples."""
     s = w.s
     size = s.itemsize
@@ -411,8 +411,8 @@ def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot, li
 
 
 @_compile
-def _blend(s, out, own, start, stop, keep, neighbours, weights, count):
-    """Columns start to stop − 1 of the new model without its gradient, which `_renew` then adds."""
+def _mix_columns(s, out, own, start, stop, keep, neighbours, weights, count):
+    """Columns start to stop − 1 of the new model without its gradient, which `_update` then adds."""
     lanes = _VECTOR // s.itemsize
     f = start
     while f + _VECTORS * lanes <= stop:
@@ -499,7 +499,7 @@ def _mix(w, t, begin, end):
                 stop = min(f + chunk, columns)
                 neighbours = _at(w.neighbours) + (at + 1) * w.neighbours.itemsize
                 weights = _at(w.weights) + (at + 1) * w.weights.itemsize
-                _blend(w.s, out, own, f, stop, w.weights[at], neighbours, weights, count)
+                _mix_columns(w.s, out, own, f, stop, w.weights[at], neighbours, weights, count)
 
 
 @_compile
@@ -542,17 +542,17 @@ def _client(w, t, n, t_next, n_next, mixed):
         size = batch.size
     if count and (mixed or w.far):
         if not mixed:  # whole rows in order: the processor then runs ahead in the memory
-            _blend(w.s, out, own, none, columns, keep, _at(w.neighbours), _at(w.weights), count)
+            _mix_columns(w.s, out, own, none, columns, keep, _at(w.neighbours), _at(w.weights), count)
         base, keep, count = out, one, 0
     if size or base == own:
-        _renew(w, out, base, classes, row, keep, count, size, comes, which, spot, lines)
+        _update(w, out, base, classes, row, keep, count, size, comes, which, spot, lines)
 
 
 @_compile
 def _wait(counter, due):
     """Wait until a shared counter is at least `due`; how often other threads were let run meanwhile."""
     spins = 0
-    while _see(counter) < due:
+    while _read_counter(counter) < due:
         spins += 1
         if spins < _SPINS:
             _pause()
@@ -599,7 +599,7 @@ def work(
             claimed = done + (q + 1) * counters.shape[1] * counters.itemsize
             tickets = -(-(end - begin) // group)
             while True:
-                ticket = _see(claimed)
+                ticket = _read_counter(claimed)
                 if ticket >= (t + 1) * tickets:
                     break
                 if not _claim(claimed, ticket):

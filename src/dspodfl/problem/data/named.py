@@ -252,7 +252,7 @@ def _download(source: _Source, target: Path, progress: bool) -> None:
 
 
 class _Bar:
-    """Progress in the form that pooch asks for: handed on to `downloading`, else a line on a terminal."""
+    """Progress in the form that pooch expects: passed to `downloading`, else a line on a terminal."""
 
     def __init__(self, name: str) -> None:
         self._name, self._size, self._line = name, 0, False

@@ -145,8 +145,8 @@ def dirichlet(
     """
     names, codes, sizes = _classes(y, "dirichlet")
     clients, alpha = _count(clients, len(y)), number("data.partition.alpha", alpha)
-    everyone, classes = np.arange(clients)[:, None], np.arange(len(names))
-    u = rng.uniform(seed, Stream.PARTITION, i=everyone, j=classes, count=2)
+    numbers, classes = np.arange(clients)[:, None], np.arange(len(names))
+    u = rng.uniform(seed, Stream.PARTITION, i=numbers, j=classes, count=2)
     counts = _fill(_apportion(_dirichlet(u, alpha), sizes))  # (clients, classes)
     owner = np.full(len(y), -1)
     for code, members in enumerate(_members(codes, len(names), seed)):
@@ -172,10 +172,10 @@ def shards(
     order = rng.permutation(seed, Stream.PARTITION, len(y), k=_SHUFFLE)
     order = order[np.argsort(y[order], kind="stable")]
     ends = np.arange(1, runs + 1) * len(y) // runs
-    dealt = np.empty(runs, dtype=np.int64)
-    dealt[rng.permutation(seed, Stream.PARTITION, runs, k=_ORDER)] = np.arange(runs) // per_client
+    owner_of_run = np.empty(runs, dtype=np.int64)
+    owner_of_run[rng.permutation(seed, Stream.PARTITION, runs, k=_ORDER)] = np.arange(runs) // per_client
     owner = np.full(len(y), -1)
-    owner[order] = np.repeat(dealt, np.diff(ends, prepend=0))
+    owner[order] = np.repeat(owner_of_run, np.diff(ends, prepend=0))
     return _collect(owner, clients)
 
 
