@@ -70,7 +70,7 @@ def b(*k, **changes):
 
 def present(iterations, **changes):
     """Which links exist when. Shape: (iterations, links)."""
-    return setting(**changes).wiring.topology.present(np.arange(iterations))
+    return setting(**changes).topology.present(np.arange(iterations))
 
 
 def events(algorithm, iterations, **changes):
@@ -190,12 +190,12 @@ def test_the_count_of_clients_is_that_of_graph_rates_and_shards():
 @says("GraphTable.weights")
 def test_weights_decide_how_much_neighbours_count():
     def weight(rule):
-        return setting(graph={"kind": "ring", "weights": rule}).wiring.at(np.zeros(1, dtype=int))[1][0, 0]
+        return setting(graph={"kind": "ring", "weights": rule}).topology.at(np.zeros(1, dtype=int))[1][0, 0]
 
     assert weight("metropolis") == weight("equal_neighbour") == weight("max_degree") == 1 / 3
     assert weight("lazy_metropolis") == 1 / 4
     star = setting(clients={"count": 5}, graph={"kind": "star", "weights": "max_degree"})
-    assert star.wiring.at(np.zeros(1, dtype=int))[1].tolist() == [[1 / 5] * 4]
+    assert star.topology.at(np.zeros(1, dtype=int))[1].tolist() == [[1 / 5] * 4]
     assert not torch.equal(final("dgd"), final("dgd", graph={"kind": "ring", "weights": "lazy_metropolis"}))
 
 
@@ -303,7 +303,7 @@ def test_links_appear_and_fail_with_their_probabilities():
 def test_clients_walk_at_their_speed_and_rest_for_the_pause():
     def steps(**walk):
         kind = {"kind": "geometric", "radius": 0.5, "dynamics": {"kind": "waypoint", **walk}}
-        where = setting(graph=kind, train={"iterations": 300}).wiring.topology.positions(np.arange(300))
+        where = setting(graph=kind, train={"iterations": 300}).topology.unweighted.positions(np.arange(300))
         return np.linalg.norm(np.diff(where, axis=0), axis=-1).ravel()
 
     slow, fast, resting = steps(speed=[0.01, 0.02]), steps(speed=[0.1, 0.2]), steps(speed=[0.1, 0.2], pause=20.0)

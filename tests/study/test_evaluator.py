@@ -155,7 +155,7 @@ def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
 @pytest.mark.parametrize("at_once", [20_000, 10**9])
 def test_stacked_networks_are_evaluated_in_as_many_batches_as_are_announced(at_once, monkeypatch):
     """They are those of GPUs; what cuts them into batches does not depend on the device."""
-    monkeypatch.setattr("dspodfl.problem.models.stacked.network._ACTIVATIONS_AT_ONCE", at_once)
+    monkeypatch.setattr("dspodfl.problem.models.stacked.network._MAX_ACTIVATION_BYTES", at_once)
     study = Simulation(tiny(data=IMAGES, model={"name": "cnn", "channels": [2]}, algorithms=["dgd"])).study
     problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=2, samples=30)
     theta = torch.stack([study.model.initial(seed) for seed in range(3)])

@@ -22,7 +22,7 @@ def test_runs_are_algorithms_times_settings_algorithm_by_algorithm():
     assert len(study.rules) == len(study.runs)
     for run, place in zip(study.runs, study.setting_of, strict=True):
         setting = study.settings[place]
-        assert run.rates is setting.rates and run.wiring is setting.wiring and run.data is setting.data
+        assert run.rates is setting.rates and run.topology is setting.topology and run.data is setting.data
         assert run.learning_rate is setting.learning_rate and run.budget is setting.budget
         assert (run.cap, run.need) == setting.caps[run.algorithm]
         assert run.link_bytes == 8 * study.model.parameters

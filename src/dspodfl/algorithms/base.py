@@ -69,7 +69,7 @@ class Independent(Schedule, Protocol):
         """Return the firing probabilities of clients and links at iterations k."""
         ...
 
-    def steady(self, rates: Rates) -> bool:
+    def constant(self, rates: Rates) -> bool:
         """Return whether the probabilities are the same at every iteration."""
         ...
 

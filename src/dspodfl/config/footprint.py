@@ -191,7 +191,7 @@ def _runs(config: schema.Config) -> Part:
 
 def _graphs(config: schema.Config) -> Iterator[Part]:
     n, seeds, dynamics = config.clients.count, config.seeds, config.graph.dynamics
-    turns = dynamics.graphs if isinstance(dynamics, graph_tables.SwitchingDynamics) else []
+    turns = [graph for graphs in graph_tables.graph_lists(dynamics).values() for graph in graphs]
     total, building, seconds = 0.0, 0.0, 0.0
     for table in (config.graph, *turns):
         links = expected_links(table, n)
@@ -201,7 +201,7 @@ def _graphs(config: schema.Config) -> Iterator[Part]:
         total += links
         building = max(building, links * (_OBJECT_BYTES if objects else _LINK_BYTES))
         seconds += links * (_OBJECT_SECONDS if objects else _LINK_SECONDS) + pairs * _PAIR_SECONDS
-    if isinstance(dynamics, graph_tables.WaypointDynamics):
+    if dynamics.kind == "waypoint":
         part, met = _walks(config, dynamics)
         yield part
         total, building = max(total, met), max(building, met * _LINK_BYTES)
@@ -210,7 +210,7 @@ def _graphs(config: schema.Config) -> Iterator[Part]:
     yield Part(what, "clients.count", n, building + seeds * held, seeds * seconds)
 
 
-def _walks(config: schema.Config, dynamics: graph_tables.WaypointDynamics) -> tuple[Part, float]:
+def _walks(config: schema.Config, dynamics: Any) -> tuple[Part, float]:
     """The walks of all clients, and how many pairs may meet."""
     n, horizon = config.clients.count, float(config.train.iterations or 10**6)
     pace = sum(dynamics.speed) / 2

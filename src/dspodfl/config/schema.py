@@ -12,12 +12,12 @@ from dspodfl.algorithms import PAPER, schedule_problem
 from dspodfl.config.algorithm import AlgorithmItem, labels_of
 from dspodfl.config.base import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
-from dspodfl.config.graph import Geometric, Graph, WaypointDynamics
+from dspodfl.config.graph import Geometric, Graph
 from dspodfl.config.model import Linear, Logistic, Model, Svm
 from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError
-from dspodfl.network import COST_COLUMNS, COSTS, DEFAULT_DELAY, Budget, CostKind
+from dspodfl.network import COST_COLUMNS, COSTS, DEFAULT_DELAY, DYNAMICS, Budget, CostKind
 
 
 class Clients(Table):
@@ -332,12 +332,9 @@ class Config(Table):
             refuse("algorithms", twice[0], "the label of one algorithm alone" if same else "named once")
         if self.seed + self.seeds > 2**63:
             refuse("seed", self.seed, "such that the last seed is below 2⁶³")
-        dynamics = self.graph.dynamics
-        if isinstance(dynamics, WaypointDynamics):
-            if self.graph.kind != "geometric":
-                refuse("graph.dynamics.kind", "waypoint", "used with kind = 'geometric', whose clients have positions")
-            if dynamics.speed[0] > dynamics.speed[1]:
-                refuse("graph.dynamics.speed", dynamics.speed, "[least, most] with least ≤ most")
+        kind = self.graph.dynamics.kind
+        if DYNAMICS[kind].facts.get("positions") and self.graph.kind != "geometric":
+            refuse("graph.dynamics.kind", kind, "used with kind = 'geometric', whose clients have positions")
         regression = isinstance(self.data, Ridge)
         if regression and isinstance(self.model, Svm | Logistic):
             refuse("model.name", self.model.name, "'linear' (or 'mlp') with the regression data 'ridge'")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
 
 import networkx as nx
 import numpy as np
@@ -14,7 +13,7 @@ from dspodfl.config import graph as graph_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.config import schema
 from dspodfl.errors import LEAST, InputError
-from dspodfl.network import LAWS, Graph, generate, rates, read_graph, topology
+from dspodfl.network import DYNAMICS, LAWS, Graph, Static, WeightedTopology, generate, rates, read_graph
 
 Tell = Callable[[str, float], None]
 """Called with what is being built, and the share of it that is done."""
@@ -24,7 +23,7 @@ Tell = Callable[[str, float], None]
 class Network:
     """The graph of one seed with its weights, and the rates of its clients and links."""
 
-    wiring: topology.Wiring
+    topology: WeightedTopology
     rates: rates.Rates
 
 
@@ -44,8 +43,8 @@ def build_network(
         seed: The seed, where ``graph.seed`` and ``rates.seed`` say no other.
         learning_rate: The step size, with which rates may grow.
         graph: The graph that a user gave; None: as the configuration says.
-        duration: Called where clients move, with their network at the first iteration; returns for how many iterations
-            they move.
+        duration: Called where links depend on the length of the runs, with the network at the first iteration; returns
+            the iterations of the longest run.
         tell: Called with what is being built.
 
     Returns:
@@ -56,14 +55,14 @@ def build_network(
     """
     maker = _Maker(config, seed, graph, tell)
     base = maker.base()
-    walk = 0
-    if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
-        # Which links clients that walk will have depends on how long they walk: that is known from the first ones.
-        static = topology.Wiring(topology.Static(base), config.graph.weights)
-        walk = duration(Network(static, maker.rates(base, learning_rate)))
-    wiring = maker.wiring(base, walk)
+    longest = 0
+    if DYNAMICS[config.graph.dynamics.kind].asks_for("horizon"):
+        # Which links there will be depends on how long the runs are: that is estimated from the first links.
+        static = WeightedTopology(Static(base), config.graph.weights)
+        longest = duration(Network(static, maker.rates(base, learning_rate)))
+    topology = maker.topology(base, longest)
     tell("rates", 0.5)
-    return Network(wiring, maker.rates(wiring.topology.graph, learning_rate))
+    return Network(topology, maker.rates(topology.graph, learning_rate))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,35 +105,27 @@ class _Maker:
         seed = self._graph_seed
         return generate(table.kind, n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
 
-    def wiring(self, base: Graph, walk: int) -> topology.Wiring:
-        """Return the changing graph that begins with one; ``walk`` is for how many iterations clients move."""
+    def topology(self, base: Graph, longest: int) -> WeightedTopology:
+        """Return the topology that begins with a graph; ``longest`` is the number of iterations of the longest run."""
         table, seed = self.config.graph, self._graph_seed
-        dynamics = table.dynamics
-        made: topology.Topology
-        match dynamics:
-            case graph_tables.StaticDynamics():
-                made = topology.Static(base)
-            case graph_tables.SwitchingDynamics():
-                turns = [base, *(self._graph(g, turn=t) for t, g in enumerate(dynamics.graphs, 1))]
-                made = topology.Switching(turns, period=dynamics.period, times=dynamics.times)
-            case graph_tables.BernoulliDynamics():
-                made = topology.Flicker(base, seed, dynamics.up)
-            case graph_tables.MarkovDynamics():
-                made = topology.Markov(base, seed, dynamics.up, dynamics.down)
-            case graph_tables.WaypointDynamics():
-                radius = getattr(table, "radius", 0.0)
-                speed = (dynamics.speed[0], dynamics.speed[1])
-                walking = lambda share: self.tell("walks of the clients", 0.5 * share)  # noqa: E731
-                made = topology.Waypoint(base, seed, radius, walk, speed, dynamics.pause, walking)
-            case _:
-                assert_never(dynamics)
-        if not table.allow_disconnected and not made.moving and not made.graph.connected:
+        parameters = {key: value for key, value in table.dynamics if key != "kind"}
+        for key, graphs in graph_tables.graph_lists(table.dynamics).items():
+            parameters[key] = [self._graph(graph, turn=turn) for turn, graph in enumerate(graphs, 1)]
+        context = {
+            "graph": base,
+            "seed": seed,
+            "radius": getattr(table, "radius", 0.0),
+            "horizon": longest,
+            "on_progress": lambda share: self.tell("walks of the clients", 0.5 * share),
+        }
+        made = DYNAMICS[table.dynamics.kind].make(context, parameters)
+        if not table.allow_disconnected and not made.time_varying_weights and not made.graph.connected:
             raise InputError(
                 "graph",
                 f"{made.graph.links} links on {self.config.clients.count} clients",
                 "connected, or graph.allow_disconnected = true",
             )
-        return topology.Wiring(made, table.weights)
+        return WeightedTopology(made, table.weights)
 
     def rates(self, graph: Graph, learning_rate: LearningRate) -> rates.Rates:
         """Return the rates of the clients and links of a graph."""
@@ -157,5 +148,5 @@ class _Maker:
         return drawn
 
 
-def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Law | rates.Given:
+def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Distribution | rates.FixedValues:
     return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))

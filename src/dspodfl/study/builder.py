@@ -145,7 +145,7 @@ class _SettingMaker:
         )
         caps = caps or self._caps(seed, network, data)
         budget = self.config.train.budget
-        return Setting(seed, network.wiring, network.rates, data, self.learning_rate, budget, caps)
+        return Setting(seed, network.topology, network.rates, data, self.learning_rate, budget, caps)
 
     def _caps(self, seed: int, network: Network, data: Federation) -> dict[str, tuple[int, int]]:
         """Return the most iterations of each algorithm's run, and the number that it is expected to take."""
@@ -157,7 +157,7 @@ class _SettingMaker:
             run = Run(
                 label,
                 seed,
-                network.wiring,
+                network.topology,
                 network.rates,
                 schedule,
                 data,

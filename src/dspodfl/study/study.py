@@ -11,7 +11,7 @@ from torch import Tensor
 from dspodfl.algorithms import LearningRate, Rule, Schedule
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Run
-from dspodfl.network import LONGEST, Budget, EndedBy, Rates, Wiring, ended_by
+from dspodfl.network import LONGEST, Budget, EndedBy, Rates, WeightedTopology, ended_by
 from dspodfl.problem.data import Federation
 from dspodfl.problem.models import Model
 
@@ -22,7 +22,7 @@ class Setting:
 
     Args:
         seed: The seed of the runs.
-        wiring: The graph, how it changes, and the mixing weights.
+        topology: The graph, how it changes, and the mixing weights.
         rates: How often clients step and links are used.
         data: The samples of each client.
         learning_rate: The step size at each iteration.
@@ -31,7 +31,7 @@ class Setting:
     """
 
     seed: int
-    wiring: Wiring
+    topology: WeightedTopology
     rates: Rates
     data: Federation
     learning_rate: LearningRate
@@ -52,7 +52,7 @@ class Setting:
         return Run(
             method.label,
             self.seed,
-            self.wiring,
+            self.topology,
             self.rates,
             method.schedule,
             self.data,

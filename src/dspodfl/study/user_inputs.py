@@ -14,7 +14,7 @@ from dspodfl.config import data as data_tables
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import model as model_tables
 from dspodfl.errors import DataError, InputError
-from dspodfl.network import Graph, read_graph
+from dspodfl.network import DYNAMICS, Graph, read_graph
 from dspodfl.problem import data as datasets
 from dspodfl.problem.data import Dataset, Federation
 
@@ -89,8 +89,8 @@ def resolve(config: schema.Config, inputs: UserInputs) -> schema.Config:
         given = config.model if isinstance(config.model, model_tables.Factory) else model_tables.Factory(factory=name)
         changes["model"] = given.model_copy(update={"factory": name})
     if inputs.graph is not None:
-        if isinstance(config.graph.dynamics, graph_tables.WaypointDynamics):
-            raise InputError("graph.dynamics.kind", "waypoint", "another kind with a custom graph")
+        if DYNAMICS[config.graph.dynamics.kind].facts.get("positions"):
+            raise InputError("graph.dynamics.kind", config.graph.dynamics.kind, "another kind with a custom graph")
         common = {key: getattr(config.graph, key) for key in graph_tables.GraphTable.model_fields}
         changes["graph"] = graph_tables.CustomGraph(kind="custom", **common)
     changes["clients"] = schema.Clients(count=_count(config, inputs))

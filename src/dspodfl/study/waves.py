@@ -96,7 +96,7 @@ def make_plan(
     datasets = dict.fromkeys(run.data.dataset for run in runs)  # runs may share one
     held = sum(d.x_train.nbytes + size * d.x_test.size for d in datasets)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
-    size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
+    size_of = [run.clients * per_client + _link_bytes(run.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
     of_group: dict[int, list[int]] = {}
     for r in sorted(range(len(runs)), key=lambda r: runs[r].seed):

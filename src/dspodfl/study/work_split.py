@@ -13,7 +13,7 @@ from torch import Tensor
 from dspodfl.algorithms import draws_independently
 from dspodfl.engine import LocalTransport, Piece, Run, Shard, Split, Stack, Transport, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
-from dspodfl.problem.data import parts
+from dspodfl.problem.data import restrict_to_clients
 from dspodfl.study.placement import assign, cut, place
 from dspodfl.study.study import Setting, Study
 
@@ -216,8 +216,8 @@ def release_data(study: Study, work_split: WorkSplit) -> Study:
     if work_split.kind != "clients":
         return study
     run_of = {s: r for r, s in reversed(list(enumerate(study.setting_of)))}
-    places = range(len(study.settings))
-    kept = parts([setting.data for setting in study.settings], [work_split.owned(run_of[s]) for s in places])
+    owned = [work_split.owned(run_of[s]) for s in range(len(study.settings))]
+    kept = restrict_to_clients([setting.data for setting in study.settings], owned)
     return replace(study, settings=[replace(s, data=data) for s, data in zip(study.settings, kept, strict=True)])
 
 
@@ -305,13 +305,13 @@ def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int
     link = np.tile(np.arange(len(edges)), 2)
     cutting = owner[i] != owner[j]
     pairs = crossings(i[cutting], owner[j[cutting]], link[cutting], int(owner.max()) + 1)
-    steady = run.schedule.steady(run.rates) and run.wiring.steady
+    constant = run.schedule.constant(run.rates) and run.topology.constant
     total = 0.0
-    for start in range(first, first + 1 if steady else last, block):
-        k = np.arange(start, start + 1 if steady else min(start + block, last))
+    for start in range(first, first + 1 if constant else last, block):
+        k = np.arange(start, start + 1 if constant else min(start + block, last))
         p = run.schedule.probabilities(k, run.rates)[1]
         p = 1.0 - (1.0 - p) ** 2 if run.rates.two_sided else p
-        present = run.wiring.at(k)[0]
+        present = run.topology.at(k)[0]
         p = np.broadcast_to(p if present is None else p * present, (len(k), len(edges)))
         total += sum(float(pairs.expected(row).sum()) for row in p)
-    return total * (last - first) if steady else total
+    return total * (last - first) if constant else total

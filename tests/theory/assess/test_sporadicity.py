@@ -28,7 +28,7 @@ def by_draws(run, iterations):
     for k in range(iterations):
         at = np.array([k])
         p = run.schedule.probabilities(at, run.rates)[1][0]
-        present, r, _ = run.wiring.at(at)
+        present, r, _ = run.topology.at(at)
         p = p if present is None else p * present[0]
         square = np.zeros((graph.n, graph.n))
         for fired in np.ndindex(*(2,) * graph.links):
