@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
-from datetime import date, time
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from dspodfl.config.algorithm import label_of
 from dspodfl.config.keys import assign, parse_value, split_key
@@ -105,35 +104,54 @@ def _within(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def dumps(values: dict[str, Any]) -> str:
-    """TOML text of a resolved configuration: scalars, then tables; what is null is left out."""
-    top = [f"{key} = {inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    """Write a resolved configuration as TOML: top-level values, then tables.
+
+    tomli-w writes keys and scalars. The layout is ours: tomli-w would give each nested table a section of its own and
+    each item of a list a line of its own, where a configuration has one line for each key of a table.
+
+    Args:
+        values: Nested tables, as ``Config.model_dump()`` returns them; keys whose value is None are left out.
+
+    Returns:
+        TOML text that reads back as the same tables.
+
+    >>> print(dumps({"seeds": 2, "train": {"iterations": None, "learning_rate": {"value": 0.1, "kind": "constant"}}}))
+    seeds = 2
+    <BLANKLINE>
+    [train]
+    learning_rate = { kind = "constant", value = 0.1 }
+    <BLANKLINE>
+    """
+    top = [_line(key, value) for key, value in values.items() if not isinstance(value, dict)]
     for name, table in values.items():
         if isinstance(table, dict):
-            top += ["", f"[{name}]"]
-            top += [f"{key} = {inline(value)}" for key, value in _kind_first(table)]
+            top += ["", f"[{_key(name)}]", *(_line(key, value) for key, value in _kind_first(table))]
     return "\n".join(top) + "\n"
 
 
 def inline(value: Any) -> str:
-    """Write a value as TOML, tables inline."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    """Write a value as TOML on one line, tables inline.
+
+    >>> inline({"path": "a\\tb", "rates": [0.5, float("inf")]})
+    '{ path = "a\tb", rates = [0.5, inf] }'
+    """
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in _kind_first(value))
+        inside = ", ".join(_line(key, item) for key, item in _kind_first(value))
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
         return f"[{', '.join(inline(item) for item in value)}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    return repr(value)
+    return tomli_w.dumps({"_": value}).removeprefix("_ = ").removesuffix("\n")
+
+
+def _line(key: str, value: Any) -> str:
+    return f"{_key(key)} = {inline(value)}"
+
+
+def _key(key: str) -> str:
+    """A key, quoted where TOML asks for it."""
+    return tomli_w.dumps({key: 0}).removesuffix(" = 0\n")
 
 
 def _kind_first(table: dict[str, Any]) -> list[tuple[str, Any]]:
     given = [(key, value) for key, value in table.items() if value is not None]
     return sorted(given, key=lambda item: item[0] not in ("kind", "law", "name"))
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else inline(key)
