@@ -402,7 +402,7 @@ def test_a_restart_before_the_first_rows_overwrites_the_old_run_and_does_not_res
 
 
 def test_a_restart_goes_on_with_its_own_run_alone_and_overwrites_only_what_it_may(tmp_path):
-    asked = RunOptions(output=Output("cpu", tmp_path / "out", overwrite=True, quiet=True))
+    asked = RunOptions(device="cpu", output=Output(tmp_path / "out", overwrite=True, quiet=True))
     assert _again(asked, tmp_path / "out", _left_there(tmp_path / "out", "mine")) == asked
     with RunFolder(tmp_path / "out", {"launch": "mine"}) as run_folder:
         run_folder.create(overwrite=False)
@@ -450,10 +450,10 @@ def test_ranks_that_make_no_sense_are_refused(tmp_path, monkeypatch, capsys):
         "ranks = None: must be an integer of at least 1 where --max-restarts is given"
         in line("run", "--max-restarts", 2).err
     )
-    assert "max-restarts = -1: must be 0 or more" in line("run", "--ranks", 2, "--max-restarts", -1).err
+    assert "max-restarts = -1: must be an integer of at least 0" in line("run", "--ranks", 2, "--max-restarts", -1).err
     answer = line("run", "--ranks", 2, "--set", "clients.count=x")
     assert answer.code == 2 and "clients.count = 'x'" in answer.err  # before anything is launched
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="a launcher has started this process"):
-        launch_run(RunOptions(output=Output("cpu", quiet=True)), 2, 0)
+        launch_run(RunOptions(device="cpu", output=Output(quiet=True)), 2, 0)

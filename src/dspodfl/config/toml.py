@@ -130,10 +130,10 @@ def dumps(values: dict[str, Any]) -> str:
 
 
 def inline(value: Any) -> str:
-    """Write a value as TOML on one line, tables inline.
+    r"""Write a value as TOML on one line, tables inline.
 
-    >>> inline({"path": "a\\tb", "rates": [0.5, float("inf")]})
-    '{ path = "a\tb", rates = [0.5, inf] }'
+    >>> inline({"label": 'a "b"', "rates": [0.5, float("inf")]})
+    '{ label = "a \\"b\\"", rates = [0.5, inf] }'
     """
     if isinstance(value, dict):
         inside = ", ".join(_line(key, item) for key, item in _kind_first(value))

@@ -90,10 +90,8 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write the metrics so far (exit codes 130, 143 and 129). Use
     --resume to continue an interrupted or killed run from its last checkpoint.
     """
-    output = Output(device, out, overwrite, quiet)
-    options = RunOptions(
-        config, changes or [], names_in(algorithms), seeds, output, save_models, record_events, resume, as_json
-    )
+    output = Output(out, overwrite, quiet, as_json, models=save_models, record=record_events)
+    options = RunOptions(config, changes or [], names_in(algorithms), seeds, device, output, resume)
     if ranks is not None or max_restarts:
         raise typer.Exit(launch_run(options, ranks, max_restarts))
     run_command(options)

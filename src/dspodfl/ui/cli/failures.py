@@ -25,7 +25,7 @@ from rich.text import Text
 from dspodfl.engine.transport import launch as supervisor
 from dspodfl.errors import DspodflError, Interrupt, Interrupted, LostRankError, user_code
 from dspodfl.study import terminal
-from dspodfl.ui.cli.options import WRONG, plainly
+from dspodfl.ui.cli.options import USAGE_ERROR, usage_line
 
 TRACEBACK = "DSPODFL_TRACEBACK"
 """Environment: set to 1, tracebacks are printed too."""
@@ -89,8 +89,8 @@ def explained(error: BaseException) -> tuple[list[str], int]:
         return [], error.exit_code
     if isinstance(error, Interrupted):
         return [], error.code
-    if isinstance(error, WRONG):
-        return [plainly(error)], 2
+    if isinstance(error, USAGE_ERROR):
+        return [usage_line(error)], 2
     if isinstance(error, DspodflError):
         lines = [_brief(error)] if isinstance(error, LostRankError) else str(error).splitlines()
         return lines or [type(error).__name__], error.exit_code
@@ -114,7 +114,7 @@ def _of_others(error: BaseException) -> tuple[list[str], int]:
         file = error.filename if error.filename2 is None else error.filename2
         name = "" if file is None else f"{os.fsdecode(file) if isinstance(file, bytes) else file}: "
         return [f"{name}{error.strerror or what}"], 2
-    if isinstance(error, getattr(WRONG, "__base__", WRONG)):  # Click's other exceptions
+    if isinstance(error, getattr(USAGE_ERROR, "__base__", USAGE_ERROR)):  # Click's other exceptions
         message: Any = error
         return [" ".join(message.format_message().split())], 2
     return [f"internal error: {what}; please report it ({TRACEBACK}=1 prints the traceback)"], 1

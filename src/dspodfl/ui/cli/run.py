@@ -30,17 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is asked for."""
+    """The options of ``dspodfl run``."""
 
     config: Path | None = None
     changes: list[str] = field(default_factory=list)
     algorithms: list[str] | None = None
     seeds: int | None = None
+    device: str = "auto"
     output: Output = field(default_factory=Output)
-    models: bool = False
-    record: bool = False
     resume: Path | None = None
-    json: bool = False
     resolved: str | None = None
     """The configuration as TOML, once it was read and changed: ranks get it from their launcher."""
 
@@ -64,7 +62,7 @@ def launch_run(options: RunOptions, ranks: int | None, max_restarts: int) -> int
     from dspodfl.config import dumps
     from dspodfl.study.store import begun
 
-    count = check_ranks(ranks, max_restarts)
+    count = check_ranks(ranks)
     if options.resume is None:
         config = options.load()
         output = replace(options.output, out=options.output.out or default_folder(options.config, config))
@@ -81,7 +79,7 @@ def run_command(options: RunOptions) -> None:
     from dspodfl.errors import Interrupt, Interrupted
 
     first = os.environ.get("RANK", "0") == "0"
-    show = first and not (options.output.quiet or options.json)
+    show = first and options.output.prints
     with ExitStack() as ends:
         interrupt = ends.enter_context(Interrupt())
         progress = for_command(not show)
@@ -97,7 +95,7 @@ def run_command(options: RunOptions) -> None:
     simulation, folder = ready.simulation, ready.folder
     if not first:
         raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
-    if options.json:
+    if options.output.json:
         say(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         print_result(result)
@@ -118,7 +116,7 @@ class _Ready:
 
     simulation: Simulation
     folder: Path
-    models: bool
+    output: Output
 
 
 def _set_up(options: RunOptions, ends: ExitStack, interrupt: Interrupt, progress: Progress) -> _Ready | None:
@@ -127,36 +125,37 @@ def _set_up(options: RunOptions, ends: ExitStack, interrupt: Interrupt, progress
     from dspodfl.study import Simulation, agreed, open_folder
     from dspodfl.study.store import CONFIG, complete
 
-    team, device = distributed.join(options.output.device)
+    team, device = distributed.join(options.device)
     first, out = team.rank == 0, options.output.out
     if options.resume is None and out is not None and distributed.restarts():
         options = _again(options, out, team.broadcast(_left_there(out, distributed.launch_id())))
         out = options.output.out
-    resume, overwrite = options.resume, options.output.overwrite
+    resume, output = options.resume, options.output
     if resume is not None and is_folder(resume) and complete(resume):
         if first:
             _show_complete(options, resume, progress.mode != "off")
         return None
-    kept: dict[str, Any] = {"models": options.models, "record": options.record, "beside": ""}
+    stored: dict[str, Any] = output.stored | {"beside": ""}  # the folder of the configuration; its name is that of 0.1
     if resume is None:
         config = agreed(team, options.load)
         out = out or default_folder(options.config, config)
-        kept["beside"] = str(user_code.folder_of(options.config))
-        kept |= {"launch": distributed.launch_id()} if distributed.launched() else {}
-        opened = open_folder(ends, team, out=out, overwrite=overwrite, options=kept)
+        stored["beside"] = str(user_code.folder_of(options.config))
+        stored |= {"launch": distributed.launch_id()} if distributed.launched() else {}
+        opened = open_folder(ends, team, out=out, overwrite=output.overwrite, options=stored)
     else:
         agreed(team, lambda: _without_out(options, resume))
-        opened = open_folder(ends, team, resume=resume, options=kept)
-        importable(Path(kept["beside"]) / CONFIG)
+        opened = open_folder(ends, team, resume=resume, options=stored)
+        importable(Path(stored["beside"]) / CONFIG)
         config = agreed(team, lambda: _as_started(options, resume))
     team.set_timeout(config.scale.timeout)
-    record = bool(kept["record"]) and first
+    output = output.as_started(stored)
+    record = output.record and first
     simulation = Simulation(config, device=device, record_events=record, team=team, progress=progress)
     stop = lambda: bool(interrupt.heard)  # noqa: E731
-    for note in simulation.open(opened.folder, stop, overwrite=overwrite, before=opened.before):
+    for note in simulation.open(opened.folder, stop, overwrite=output.overwrite, before=opened.before):
         if first:
             ERR.print(Text(note), soft_wrap=True)
-    return _Ready(simulation, team.broadcast(opened.folder and opened.folder.folder), bool(kept["models"]))
+    return _Ready(simulation, team.broadcast(opened.folder and opened.folder.folder), output)
 
 
 def _as_started(options: RunOptions, folder: Path) -> Config:
@@ -205,7 +204,7 @@ def _show_complete(options: RunOptions, folder: Path, show: bool) -> None:
     if files.left_over:
         with suppress(OSError), files.locked(0):
             files.clean()
-    print_complete(result, folder, show, options.json)
+    print_complete(result, folder, show, options.output.json)
 
 
 def _as_it_was(options: RunOptions) -> str:
@@ -247,7 +246,7 @@ def _execute(ready: _Ready, interrupt: Interrupt, progress: Progress) -> tuple[R
             if simulation.stopped and not team.broadcast(simulation.measured):
                 raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
             doing = f"while writing {folder}; {how_to_resume(folder)}"
-            result = simulation.finish(models=ready.models)
+            result = simulation.finish(models=ready.output.models)
             team.leave()
     except Interrupted as error:
         if not simulation.begun:
