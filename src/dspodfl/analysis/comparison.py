@@ -11,8 +11,10 @@ import numpy as np
 from dspodfl.analysis import formatting
 from dspodfl.analysis import statistics as paired
 from dspodfl.analysis.costs import Cost
-from dspodfl.analysis.standings import ACCURACY, ERROR, Comparison, Measure, Standing, TargetCost, compare
+from dspodfl.analysis.measures import ACCURACY, ERROR, Measure
+from dspodfl.analysis.standings import Comparison, Standing, compare
 from dspodfl.analysis.tables import Column, Row, Table
+from dspodfl.analysis.targets import TargetCost
 
 __all__ = ["Comparison", "compare", "sentence", "table", "thinned"]
 
