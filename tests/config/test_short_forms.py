@@ -234,3 +234,10 @@ def test_a_hint_reaches_the_command_line(monkeypatch, capsys, tmp_path):
     answer = dspodfl_("run", "study.toml", "--set", "num_clients=4")
     assert answer.code == 2 and "did you mean clients.count?" in answer.err
     assert list(tmp_path.iterdir()) == [tmp_path / "study.toml"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("until_delay", -5), ("until_delay", "x"), ("until.delay", -5)])
+def test_a_problem_is_reported_under_the_key_that_was_written(key, value):
+    with pytest.raises(ConfigError) as caught:
+        load(None, [f"train.{key}={value}"])
+    assert [line.partition(" = ")[0] for line in caught.value.problems] == [f"train.{key}"]

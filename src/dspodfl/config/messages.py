@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -37,13 +39,22 @@ _MOST_PROBLEMS = 20
 _LONGEST_KEY = 100
 
 
-def explain(error: ValidationError) -> list[str]:
-    """One line a field: ``graph.radius = -1: must be greater than 0``."""
+def explain(error: ValidationError, renamed: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Write one line for each field: ``graph.radius = -1: must be greater than 0``.
+
+    Args:
+        error: What pydantic found.
+        renamed: Keys that were written otherwise, as version 0.1 called them: key -> key as it was written.
+
+    Returns:
+        The lines.
+    """
     allowed: dict[str, tuple[str, list[str]]] = {}
     lines = []
     problems = error.errors(include_url=False)
     for problem in problems[:_MOST_PROBLEMS]:
         path, table = _locate(problem["loc"])
+        path = renamed.get(path, path)
         kind, value, context = problem["type"], problem["input"], problem.get("ctx") or {}
         if kind == "extra_forbidden":
             lines.append(_unknown_key(path, table, value))

@@ -75,7 +75,7 @@ def build(
     config = _resolve(config, own)
     _announce(config, own, on_progress)
     shared = _Shared(config, own, {} if library is None else library, on_progress)
-    rate = _learning_rate(config.train.learning_rate)
+    rate = _learning_rate(config)
     seeds = range(config.seed, config.seed + config.seeds)
     data = {seed: shared.data(seed) for seed in seeds}
     model = _model(config, data[config.seed], own)
@@ -394,16 +394,9 @@ def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Law | r
     return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))
 
 
-def _learning_rate(table: schema.LearningRate) -> lr.LearningRate:
-    match table:
-        case schema.ConstantRate():
-            return lr.Constant(table.value)
-        case schema.DiminishingRate():
-            return lr.Diminishing(table.value, table.gamma)
-        case schema.StepRate():
-            return lr.Step(table.value, table.every, table.factor)
-        case _:
-            assert_never(table)
+def _learning_rate(config: schema.Config) -> lr.LearningRate:
+    table = config.train.learning_rate
+    return lr.LEARNING_RATES[table.kind].make({}, table.model_dump(exclude={"kind"}))
 
 
 def _parts(given: str | AlgorithmTable, config: schema.Config, own: Own) -> tuple[Schedule, Rule]:

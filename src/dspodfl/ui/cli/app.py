@@ -281,9 +281,10 @@ def _command() -> int:
 def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
     from dspodfl.algorithms import ALGORITHMS
-    from dspodfl.config import catalogue, schema
+    from dspodfl.config import catalogue
     from dspodfl.config import data as data_tables
     from dspodfl.config import graph as graph_tables
+    from dspodfl.config import learning_rate as rate
     from dspodfl.config import model as model_tables
     from dspodfl.config import rates as rate_tables
     from dspodfl.network import WEIGHTS
@@ -297,7 +298,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
         "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
         "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),
         "models": ("models (model.name, or model.factory)", catalogue(model_tables.Model)),
-        "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(schema.LearningRate)),
+        "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(rate.LearningRate)),
     }
 
 
