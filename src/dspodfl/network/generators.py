@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import networkx as nx
 import numpy as np
 from annotated_types import Ge, Le, Lt
 
@@ -190,6 +189,8 @@ def regular(
         raise InputError(
             "graph.degree", degree, f"from 1 to below the number of clients, {n}, with degree × clients even"
         )
+    import networkx as nx  # slow to import
+
     generator = nx.utils.create_py_random_state(seed)
     shuffle, left = generator.shuffle, max(_MOST_SHUFFLED, 20 * n * degree)
 
@@ -219,6 +220,8 @@ def small_world(
         raise InputError("graph.neighbours", neighbours, f"an even number from 2 to below the number of clients, {n}")
     if not 0 <= rewire <= 1:
         raise InputError("graph.rewire", rewire, "a probability, from 0 to 1")
+    import networkx as nx  # slow to import
+
     return Graph.from_networkx(nx.watts_strogatz_graph(n, neighbours, rewire, seed=seed))
 
 
