@@ -61,6 +61,9 @@ def table(found: Comparison, title: str = "", config: Mapping[str, Any] | None =
         found: The comparison.
         title: What was run.
         config: The resolved configuration: where it thins evaluation, the table says so.
+
+    Returns:
+        The table: a row for each algorithm, one sentence that sums it up, a caption and notes.
     """
     iterations = found.at.kind == "iterations"
     columns = [Column("algorithm", left=True), Column(f"{found.measure.label} at\n{found.at.text}")]
@@ -176,7 +179,13 @@ def thinned(config: Mapping[str, Any], evaluated: Mapping[str, Any] | None = Non
 
     Args:
         config: The resolved configuration.
-        evaluated: What ``summary.json`` says was evaluated, where that is known: all, if more was asked for.
+        evaluated: What ``summary.json`` says was evaluated, where that is known; at most all there is.
+
+    Returns:
+        One note, or none where every sample and client was evaluated.
+
+    >>> thinned({"eval": {"clients": 5}})
+    ['evaluated on 5 clients only (eval.clients)']
     """
     evaluation = config.get("eval")
     evaluation = evaluation if isinstance(evaluation, Mapping) else {}

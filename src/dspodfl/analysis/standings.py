@@ -135,6 +135,9 @@ def compare(
         config: The resolved configuration, as plain tables: its budget and its targets.
         study: What ``summary.json`` says of the study: its budget, and whether it is complete.
         at: The cost to read at; by default the budget, or the end of the iterations where there is none.
+
+    Returns:
+        The algorithms at that cost, with the costs of targets, and which algorithm is ahead.
     """
     config, study = config or {}, study or {}
     budget = costs.from_record(study["budget"]) if study.get("budget") else costs.from_config(config)

@@ -176,7 +176,18 @@ def _about(table: type[BaseModel] | None, path: str) -> str:
 
 
 def catalogue(union: Any) -> dict[str, str]:
-    """The tables of a union by name, with the first line of each one's description and its keys."""
+    """Describe the tables that a key can hold, in one line each.
+
+    Args:
+        union: The type of the key: a union of tables that are distinguished by a tag, as ``graph.Graph``.
+
+    Returns:
+        Tag -> the first line of the table's description, and the keys that only this table has.
+
+    >>> from dspodfl.config import rates
+    >>> catalogue(rates.Law)["beta"]
+    'A Beta(a, b) distribution. (a, b)'
+    """
     out = {}
     for table in tables_of(union):
         if _tags(table)[0] == GIVEN_IN_PYTHON:

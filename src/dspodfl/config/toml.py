@@ -19,10 +19,23 @@ _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model
 
 
 def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -> Config:
-    """A configuration from a file (or the defaults), ``table.key=value`` changes, and top-level values on top.
+    """Read a configuration from a file, and apply changes to it.
 
-    Relative paths in the file are relative to the file; those in the changes to the working directory. Algorithms among
-    the values are named, or are labels of algorithms in the file.
+    Args:
+        path: The TOML file; None: the defaults. Relative paths in it are relative to its folder.
+        changes: ``table.key=value`` each, with a TOML value or a bare word; applied in order. Relative paths in them
+            are relative to the working directory.
+        **values: Top-level keys that replace those of the file; None: not given. Algorithms are registered names, or
+            labels of algorithms in the file.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: The file is missing or is no TOML, a change cannot be parsed, or the result is not valid.
+
+    >>> load(None, ["train.batch_size=8"], seeds=2).train.batch_size
+    8
     """
     raw: dict[str, Any] = {}
     if path is not None:
@@ -39,13 +52,23 @@ def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -
 
 
 def _labelled(names: Sequence[Any], known: Any) -> list[Any]:
-    """Algorithms by names, or by the labels of tables that the file has."""
+    """Replace labels by the tables of the file that have them; other names stay."""
     tables = {label_of(given): given for given in known if isinstance(given, dict)} if isinstance(known, list) else {}
     return [tables.get(name, name) if isinstance(name, str) else name for name in names]
 
 
 def as_config(given: object) -> Config:
-    """Give the configuration that a user means: a `Config`, a TOML file, a dictionary of tables, or the defaults.
+    """Return the configuration that is given in one of several forms.
+
+    Args:
+        given: A `Config`, the path of a TOML file, a dictionary of tables, or None for the defaults.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: It is not valid.
+        InputError: It is of another type.
 
     >>> as_config({"train": {"learning_rate": 0.1}}).train.learning_rate.value
     0.1

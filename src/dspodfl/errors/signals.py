@@ -17,7 +17,11 @@ SIGNALS = tuple(
 
 
 def available_signals() -> list[int]:
-    """The signals to handle here: SIGHUP is left alone where nohup has switched it off."""
+    """Return the numbers of the signals to handle in this process.
+
+    Returns:
+        Those of `SIGNALS`, without SIGHUP where ``nohup`` has switched it off.
+    """
     hangup = getattr(signal, "SIGHUP", None)
     return [number for number in SIGNALS if number != hangup or signal.getsignal(number) != signal.SIG_IGN]
 

@@ -123,7 +123,18 @@ def guarded(field: str, value: object, what: str) -> Iterator[None]:
     Args:
         field: The key of the configuration that names the code.
         value: Its value.
-        what: What must be so, up to the word "raised" or "ended": "importable, but importing m".
+        what: What the value must be, up to the word "raised" or "ended": "importable, but importing m".
+
+    Returns:
+        A context manager for the call of the user's code.
+
+    Raises:
+        InputError: The code raised an exception or ended the program.
+
+    >>> with guarded("model.factory", "m:f", "sound, but it"):
+    ...     [].pop()
+    Traceback (most recent call last):
+    dspodfl.errors.base.InputError: model.factory = 'm:f': must be sound, but it raised IndexError: pop from empty list
     """
     try:
         yield

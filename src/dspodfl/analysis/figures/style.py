@@ -145,7 +145,13 @@ def clean(text: str) -> str:
 
 
 def axis_name(key: str) -> str:
-    """Return what is varied in words, with its unit; an unknown key is named by its last part.
+    """Return the name of an axis of a grid, with its unit.
+
+    Args:
+        key: The key of the configuration that is varied, or the name that an experiment gives it.
+
+    Returns:
+        Its name in `AXES`; of an unknown key its last part, and the key in brackets.
 
     >>> axis_name("graph.radius"), axis_name("model.hidden_units"), axis_name("mine")
     ('radius of the graph', 'hidden units (model.hidden_units)', 'mine')
@@ -158,7 +164,13 @@ def axis_name(key: str) -> str:
 
 
 def axis_head(key: str) -> str:
-    r"""Return `axis_name` as the head of a column: its unit on a line of its own, and no line that is long.
+    r"""Return `axis_name` as the head of a column, in short lines.
+
+    Args:
+        key: As for `axis_name`.
+
+    Returns:
+        Lines of at most 28 characters; the unit begins a new one.
 
     >>> axis_head("train.batch_size"), axis_head("rates.sgd.mean")
     ('batch size\n(samples per SGD step)', 'mean of the SGD rates d\nbefore truncation')
@@ -168,7 +180,18 @@ def axis_head(key: str) -> str:
 
 
 def colour(algorithm: str, others: Sequence[str]) -> str:
-    """Return the colour of an algorithm; custom ones, ``others``, take further colours in order."""
+    """Return the colour of an algorithm, the same in every figure.
+
+    Args:
+        algorithm: Its name or label.
+        others: The algorithms of the figure that have no colour in `COLOURS`, in order; see `custom`.
+
+    Returns:
+        The colour, as ``#RRGGBB``.
+
+    >>> colour("mine", ["mine"])
+    '#E69F00'
+    """
     return COLOURS.get(algorithm) or _OTHER_COLOURS[list(others).index(algorithm) % len(_OTHER_COLOURS)]
 
 
@@ -339,7 +362,15 @@ def logarithmic(axis: Axis, left: float, right: float, text: Callable[[float], s
 
 
 def picture(figure: Figure, form: str) -> bytes:
-    """Return a figure as ``png`` or ``svg``; the same figure gives the same bytes."""
+    """Return a figure as an image file; the same figure gives the same bytes.
+
+    Args:
+        figure: The figure.
+        form: ``png`` or ``svg``.
+
+    Returns:
+        The content of the file.
+    """
     buffer = io.BytesIO()
     with mpl.rc_context(STYLE), warnings.catch_warnings():  # the names inside an SVG are made from its hashsalt
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is drawn as an empty box

@@ -27,10 +27,16 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (5, 2, 1, 2))
 
 
 def bound_course(table: pd.DataFrame, title: str = "") -> Figure:
-    """Errors against iterations, a row of panels an algorithm: measured mean and 2 standard errors, bounds, gap.
+    """Draw errors against iterations: measured mean and 2 standard errors, bounds, gap.
 
-    Columns: algorithm, iteration, and for both errors <error>_bound, _printed, _gap, and, where it was measured,
-    <error> and <error>_error.
+    Args:
+        table: A row for each algorithm and iteration, with columns ``algorithm``, ``iteration``, and for each error of
+            `LABELS` ``<error>_bound``, ``<error>_printed``, ``<error>_gap``; where it was measured also ``<error>`` and
+            its standard error ``<error>_error``.
+        title: A line over the figure.
+
+    Returns:
+        The figure: a row of two panels for each algorithm.
     """
     algorithms = list(dict.fromkeys(table["algorithm"]))
     with mpl.rc_context(STYLE):

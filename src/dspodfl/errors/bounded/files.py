@@ -12,8 +12,9 @@ from dspodfl.errors.base import DataError
 from dspodfl.errors.memory import gib
 
 TEXT = 256 * 2**20
+"""The largest text file, in bytes."""
 DATA = 64 * 2**30
-"""The largest text file and the largest data file, in bytes."""
+"""The largest data file, in bytes."""
 SHARE = 0.8
 """The fraction of the available memory that the content of a file may take."""
 _CHUNK = 2**20
@@ -30,16 +31,25 @@ def check(path: str | os.PathLike[str], limit: int = DATA) -> int:
         path: the file; a symbolic link is followed.
         limit: the largest size allowed, in bytes.
 
+    Returns:
+        The size in bytes.
+
     Raises:
         MissingFileError: there is none.
         DataError: it is a directory, a pipe, a socket or a device; it is larger; or its name cannot be one.
-
     """
     return _checked(path, _stat(path), limit)
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Return whether there is a folder of that name; False also where no folder could have it."""
+    """Return whether there is a folder of that name.
+
+    Args:
+        path: the name.
+
+    Returns:
+        False also where no folder could have the name.
+    """
     try:
         return stat.S_ISDIR(_stat(path).st_mode)
     except DataError:
@@ -62,7 +72,17 @@ def _refused(path: str | os.PathLike[str], error: OSError) -> DataError:
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """Return a path as a message can show it: printable, and not too long."""
+    r"""Return a path as a message can show it.
+
+    Args:
+        path: any path.
+
+    Returns:
+        A printable text of at most 300 characters.
+
+    >>> name_of("a" + chr(10))
+    'a\\n'
+    """
     text = os.fspath(path)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 300 else text[:299] + "…"
@@ -93,9 +113,11 @@ def open_binary(path: str | os.PathLike[str], limit: int = DATA) -> IO[bytes]:
         path: the file.
         limit: the largest size allowed, in bytes.
 
+    Returns:
+        The open file.
+
     Raises:
         DataError: as for `check`.
-
     """
     check(path, limit)
     try:
@@ -117,9 +139,11 @@ def read_bytes(path: str | os.PathLike[str], limit: int = DATA) -> bytes:
         path: the file.
         limit: the largest size allowed, in bytes.
 
+    Returns:
+        The content.
+
     Raises:
         DataError: as for `check`; it grows while it is read; it does not fit into memory.
-
     """
     size = check(path, limit)
     fits(path, size)
@@ -159,9 +183,11 @@ def read_text(path: str | os.PathLike[str], limit: int = TEXT) -> str:
         path: the file.
         limit: the largest size allowed, in bytes.
 
+    Returns:
+        The text.
+
     Raises:
         DataError: as for `read_bytes`, or it is not UTF-8.
-
     """
     content = read_bytes(path, limit)
     try:

@@ -24,6 +24,9 @@ def parse_json(text: str | bytes) -> Any:
     Args:
         text: the text, or its bytes.
 
+    Returns:
+        The content, as Python values.
+
     Raises:
         ValueError: it is not JSON, or nests deeper (`NestedError`).
 
@@ -48,9 +51,11 @@ def read_json(path: str | os.PathLike[str], limit: int = JSON) -> Any:
         path: the file.
         limit: the largest size allowed, in bytes.
 
+    Returns:
+        The content, as Python values.
+
     Raises:
         DataError: as for `read_text`, or it is not JSON, or nests more than `DEPTH` deep.
-
     """
     text = read_text(path, limit)
     try:

@@ -32,7 +32,7 @@ _BAD = (*_DAMAGED, zipfile.BadZipFile, zlib.error, SyntaxError, RecursionError, 
 
 
 class Npz(Mapping[str, np.ndarray]):
-    """An open .npz archive: arrays by name, each read when it is asked for, and only if it is what it says.
+    """An open .npz archive: arrays by name, each read when it is accessed, and only if it is what its header says.
 
     ``headers`` has shape, type and size of each array from the archive's directory and the array's own header, which
     must agree; no sample is unpacked for it.
@@ -115,11 +115,11 @@ class Npz(Mapping[str, np.ndarray]):
 
 
 def open_npz(path: str | os.PathLike[str], limit: int = DATA) -> Npz:
-    """Open an archive of plain arrays; nothing in it is unpacked or run until an array is asked for.
+    """Open an archive of plain arrays; nothing in it is unpacked or run until an array is accessed.
 
     Args:
         path: the file.
-        limit: the largest size allowed, in bytes, as it lies on the disk.
+        limit: the largest size allowed, in bytes, as it is stored.
 
     Returns:
         A mapping from names to arrays, to be used in a ``with``.
@@ -132,11 +132,13 @@ def open_npz(path: str | os.PathLike[str], limit: int = DATA) -> Npz:
 
 
 def unpacked_size(path: str | os.PathLike[str]) -> int:
-    """Return what the members of a zip archive unpack to, in bytes, by its directory; 0 where it is no archive.
+    """Return the size of a zip archive once it is unpacked, according to its directory.
 
     Args:
         path: a regular file.
 
+    Returns:
+        The size in bytes; 0 where it is no archive.
     """
     with open_binary(path) as opened:
         try:

@@ -27,6 +27,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     Args:
         text: the text, of any length; the depth is counted before it is parsed.
 
+    Returns:
+        The tables.
+
     Raises:
         ValueError: it is not TOML, or nests deeper.
 
@@ -59,9 +62,11 @@ def read_toml(path: str | os.PathLike[str], limit: int = TOML) -> dict[str, Any]
         path: the file.
         limit: the largest size allowed, in bytes.
 
+    Returns:
+        The tables.
+
     Raises:
         DataError: as for `read_text`, or it is not TOML, or nests more than `DEPTH` deep.
-
     """
     text = read_text(path, limit)
     try:
