@@ -12,7 +12,7 @@ from dspodfl.algorithms import ALGORITHMS
 from dspodfl.algorithms.schedules import dspodfl
 from dspodfl.analysis.figures import NAMES
 from dspodfl.config import dumps, load
-from dspodfl.config.hints import _OTHER_NAMES, _places, hint
+from dspodfl.config.hints import _OTHER_NAMES, _paths, hint
 from dspodfl.config.schema import Train
 
 # --- short forms ----------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_every_name_in_use_elsewhere_is_answered_with_keys_that_exist():
     for keys, words in _OTHER_NAMES.items():
         for word in words.split():
             found = f"{hint(word, 3)} {hint(word, {})}"
-            assert "did you mean" in found or not set(keys) & set(_places()), word
-            assert all(name.strip("?,'") in _places() for name in found.split() if "." in name), (word, found)
+            assert "did you mean" in found or not set(keys) & set(_paths()), word
+            assert all(name.strip("?,'") in _paths() for name in found.split() if "." in name), (word, found)
 
 
 def test_a_key_as_long_as_a_book_is_refused_in_a_line():

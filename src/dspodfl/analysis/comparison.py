@@ -28,7 +28,7 @@ def sentence(found: Comparison) -> str:
         return ""
     lead, *others = found.leads
     first, second, by = lead.first, lead.second, lead.difference
-    where = f"{'So far, at' if not found.complete and not found.asked else 'At'} {found.at.text}"
+    where = f"{'So far, at' if not found.complete and not found.explicit else 'At'} {found.at.text}"
     measured = "" if found.measure is ACCURACY else f" in {found.measure.label}"
     if by.mean < 0:
         return f"{where} no algorithm leads all others{measured} over the seeds that it shares with them."

@@ -32,7 +32,7 @@ class Cost(Budget):
 
     @property
     def text(self) -> str:
-        """The cost in words: ``delay 10,000``, ``2.5 GB sent``, ``iteration 2,000``."""
+        """The cost as text: ``delay 10,000``, ``2.5 GB sent``, ``iteration 2,000``."""
         return (
             f"{self.number(self.value)} sent"
             if COSTS[self.kind].unit == "bytes"

@@ -27,7 +27,7 @@ _LATE = 1.1
 
 
 @dataclass(frozen=True)
-class Short:
+class ShortRun:
     """A run that ended before the cost at which algorithms are compared."""
 
     seed: int
@@ -47,7 +47,7 @@ class Standing:
     loss: dict[int, float]
     delay: float | None
     """Median raw total delay where the runs were read."""
-    short: list[Short]
+    short: list[ShortRun]
     diverged: dict[int, tuple[int, float]]
     """Seed -> iteration and cost at which the run was first seen to have diverged."""
     read_at: float | None = None
@@ -104,8 +104,8 @@ class Comparison:
     missed: list[float]
     """Targets of the configuration that no run reaches."""
     complete: bool
-    asked: bool
-    """Whether the cost was asked for, and is not the study's own end."""
+    explicit: bool
+    """Whether the cost was given, and is not the end of the study."""
     iterations: int | None = None
     """How many iterations every run goes, where nothing else ends it."""
     evaluated: Mapping[str, Any] | None = None
@@ -147,13 +147,13 @@ def compare(
     point = at or _common(runs, budget, complete, study)
     measure = measure_of(metrics)
     kind = "delay" if point.kind == "iterations" else point.kind
-    cut = {name: {seed: _until(run, point) for seed, run in some.items()} for name, some in runs.items()}
-    standings = [_standing(name, cut[name], point, measure, budget, complete) for name in algorithms]
-    standings = _late(standings, asked=at is not None)
+    read = {name: {seed: _until(run, point) for seed, run in some.items()} for name, some in runs.items()}
+    standings = [_standing(name, read[name], point, measure, budget, complete) for name in algorithms]
+    standings = _late(standings, explicit=at is not None)
     given = configured_targets(config)
-    targets = given if given is not None and measure is ACCURACY else choose_targets(cut, measure)
+    targets = given if given is not None and measure is ACCURACY else choose_targets(read, measure)
     cost = Cost(kind, point.value)
-    found = {target: [target_cost(cut[name], target, measure, cost) for name in algorithms] for target in targets}
+    found = {target: [target_cost(read[name], target, measure, cost) for name in algorithms] for target in targets}
     shown = [target for target in targets if any(each.reached for each in found[target])]
     standings = [
         replace(standing, targets=[found[target][n] for target in shown]) for n, standing in enumerate(standings)
@@ -209,7 +209,7 @@ def _standing(
 ) -> Standing:
     values: dict[int, float] = {}
     loss: dict[int, float] = {}
-    short: list[Short] = []
+    short: list[ShortRun] = []
     diverged: dict[int, tuple[int, float]] = {}
     delays, spent = [], []
     exact = True
@@ -221,7 +221,7 @@ def _standing(
             first = run.iloc[int(lost.argmax())]
             diverged[seed] = int(first["iteration"]), float(first[point.column])
         elif cost < point.value:
-            short.append(Short(seed, cost, ended_by(row, budget) if complete else None))
+            short.append(ShortRun(seed, cost, ended_by(row, budget) if complete else None))
         elif np.isfinite(value):
             values[seed] = value
             loss[seed] = float(row["loss"])
@@ -233,7 +233,7 @@ def _standing(
     return replace(standing, late=not exact)
 
 
-def _late(standings: Sequence[Standing], *, asked: bool) -> list[Standing]:
+def _late(standings: Sequence[Standing], *, explicit: bool) -> list[Standing]:
     """Mark algorithms whose rows are at a clearly larger cost than those of another.
 
     At its budget every run has a row. At any other cost it is read at the first row past it: with few rows that may be
@@ -242,7 +242,7 @@ def _late(standings: Sequence[Standing], *, asked: bool) -> list[Standing]:
     costs_ = [s.read_at for s in standings if s.read_at is not None]
     first = min(costs_, default=0.0)
     return [
-        replace(s, late=asked and s.late and s.read_at is not None and s.read_at > _LATE * first) for s in standings
+        replace(s, late=explicit and s.late and s.read_at is not None and s.read_at > _LATE * first) for s in standings
     ]
 
 

@@ -14,9 +14,9 @@ from dspodfl.errors import (
     LEAST,
     SMALLEST,
     WORD,
-    Chance,
     ConfigError,
     Count,
+    EventProbability,
     NonNegative,
     Positive,
     Probability,
@@ -31,8 +31,8 @@ __all__ = [
     "LEAST",
     "SMALLEST",
     "WORD",
-    "Chance",
     "Count",
+    "EventProbability",
     "NonNegative",
     "Positive",
     "Probability",
@@ -52,8 +52,8 @@ class Table(BaseModel):
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         """Refuse to change a table: what it says was validated as a whole."""
-        how = 'make another: Config(**config.model_dump() | {"seeds": 5})'
-        raise ConfigError([f"{name} = {shown(value)}: a configuration cannot be changed; {how}"])
+        advice = 'make another: Config(**config.model_dump() | {"seeds": 5})'
+        raise ConfigError([f"{name} = {shown(value)}: a configuration cannot be changed; {advice}"])
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

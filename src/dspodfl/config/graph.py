@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from dspodfl.config.base import LEAST, WORD, Chance, Count, Seed, Table, as_list, refuse
+from dspodfl.config.base import LEAST, WORD, Count, EventProbability, Seed, Table, as_list, refuse
 from dspodfl.config.kinds import one_of, tables
 from dspodfl.errors import Entry, shown
 from dspodfl.network import GRAPHS, WEIGHTS
@@ -67,15 +67,15 @@ class BernoulliDynamics(Table):
     """Each link exists with probability ``up``, drawn again at each iteration."""
 
     kind: Annotated[Literal["bernoulli"], DynamicsKind]
-    up: Chance = Field(description="the probability that a link exists", examples=[0.9])
+    up: EventProbability = Field(description="the probability that a link exists", examples=[0.9])
 
 
 class MarkovDynamics(Table):
     """Each link is a Markov chain that appears and fails, stationary from the start."""
 
     kind: Annotated[Literal["markov"], DynamicsKind]
-    up: Chance = Field(description="the probability that an absent link appears", examples=[0.1])
-    down: Chance = Field(description="the probability that a present link fails", examples=[0.05])
+    up: EventProbability = Field(description="the probability that an absent link appears", examples=[0.1])
+    down: EventProbability = Field(description="the probability that a present link fails", examples=[0.05])
 
 
 Speed = Annotated[float, Field(ge=LEAST, le=2)]

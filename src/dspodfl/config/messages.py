@@ -1,4 +1,4 @@
-"""Validation errors in the user's words: which field, which value, what is allowed."""
+"""Validation errors in the user's terms: which field, which value, what is allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dspodfl.config.model import Factory
 from dspodfl.config.reference import GIVEN_IN_PYTHON, TAGS, summary, tables_of, tag_key
 from dspodfl.errors import nearest, shown
 
-_WORDS = {
+_ALLOWED = {
     "float_type": "a number",
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -34,7 +34,7 @@ _WORDS = {
 
 
 _AT_LEAST = {SMALLEST: f"greater than 0 (at least {SMALLEST:g})", LEAST: "greater than 0 (at least 2⁻³² ≈ 2.3e-10)"}
-"""What is said of limits that nobody but an attacker meets."""
+"""The text for limits that only an attack meets."""
 _MOST_PROBLEMS = 20
 _LONGEST_KEY = 100
 
@@ -66,27 +66,27 @@ def explain(error: ValidationError, renamed: Mapping[str, str] = MappingProxyTyp
             lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-            words = (
+            text = (
                 _AT_LEAST.get(context.get("ge", 0))
                 or _bound(kind, context)
-                or _WORDS.get(kind, plain).format(**context)
+                or _ALLOWED.get(kind, plain).format(**context)
             )
-            if words == "a table":
+            if text == "a table":
                 lines.append(_no_table(path, value))
                 continue
-            allowed.setdefault(path, (_short(value), []))[1].append(words)
-    lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
+            allowed.setdefault(path, (_short(value), []))[1].append(text)
+    lines += [f"{path} = {value}: must be {' or '.join(texts)}" for path, (value, texts) in allowed.items()]
     more = max(len(problems) - _MOST_PROBLEMS, 0)
     return lines if more == 0 else [*lines, f"and {more:,} more like these"]
 
 
 def _bound(kind: str, context: dict[str, Any]) -> str | None:
-    """A limit in words, its number short."""
-    for name, words, limit in (("greater_than_equal", "at least", "ge"), ("less_than_equal", "at most", "le")):
+    """A limit as text, its number short."""
+    for name, phrase, limit in (("greater_than_equal", "at least", "ge"), ("less_than_equal", "at most", "le")):
         if kind == name:
             number = context[limit]
             text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-            return f"{words} {text}"
+            return f"{phrase} {text}"
     return None
 
 
@@ -166,8 +166,8 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
 
 
 def _no_table(path: str, value: object) -> str:
-    words = "a number or a table" if path == "train.learning_rate" else "a table"
-    return f"{path} = {_short(value)}: must be {words}{for_table(path, value)}"
+    text = "a number or a table" if path == "train.learning_rate" else "a table"
+    return f"{path} = {_short(value)}: must be {text}{for_table(path, value)}"
 
 
 def _about(table: type[BaseModel] | None, path: str) -> str:

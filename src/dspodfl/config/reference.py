@@ -51,7 +51,7 @@ def _key(name: str, field: FieldInfo) -> Key:
     example = default if default is not None or not field.examples else field.examples[0]
     held, choices = tuple(tables_of(field.annotation)), _choices(field.annotation)
     if example is None and held:  # a table that is left out unless given
-        example = as_written(held[0])
+        example = example_of(held[0])
     return Key(name, default, field.description or "", example, held, choices)
 
 
@@ -86,7 +86,7 @@ def tag(table: type[BaseModel]) -> str | None:
     return None if key is None else typing.get_args(table.model_fields[key].annotation)[0]
 
 
-def written(tables: tuple[type[BaseModel], ...]) -> list[type[BaseModel]]:
+def writable(tables: tuple[type[BaseModel], ...]) -> list[type[BaseModel]]:
     """List the alternatives that can be written in a file."""
     return [table for table in tables if tag(table) != GIVEN_IN_PYTHON]
 
@@ -96,7 +96,7 @@ def summary(table: type[BaseModel]) -> str:
     return (table.__doc__ or "").strip().splitlines()[0].replace("``", "")
 
 
-def as_written(table: type[BaseModel], *, own: set[str] | None = None) -> dict[str, Any]:
+def example_of(table: type[BaseModel], *, own: set[str] | None = None) -> dict[str, Any]:
     """Write a table out as an example: its tag, and its keys with their defaults or examples.
 
     Args:
@@ -152,6 +152,6 @@ def _lines(table: type[BaseModel], indent: str) -> Iterator[str]:
         if len(key.tables) == 1 and tag_key(key.tables[0]) is None:
             yield from _lines(key.tables[0], inner)
             continue
-        for held in written(key.tables):
+        for held in writable(key.tables):
             names = ", ".join(k.name for k in keys(held))
             yield f"{inner}{tag(held) or 'otherwise'}: {summary(held)}" + (f" Keys: {names}." if names else "")

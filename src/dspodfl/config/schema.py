@@ -251,7 +251,7 @@ class Config(Table):
     seeds: Count = Field(3, description="how many seeds: seed, seed + 1, …; results are compared over them")
     algorithms: Annotated[list[AlgorithmItem], BeforeValidator(as_list), Field(min_length=1)] = Field(
         list(PAPER),
-        description="what is compared: names ('dspodfl list algorithms'), 'package.module:schedule' of your own, or "
+        description="what is compared: names ('dspodfl list algorithms'), a custom 'package.module:schedule', or "
         "tables { name = … } or { schedule = …, rule = … }, both with label, settings and local",
     )
     clients: Clients = Field(Clients(), description="who takes part")

@@ -16,7 +16,7 @@ import numpy as np
 from annotated_types import Ge, Le, Lt
 
 from dspodfl import rng
-from dspodfl.errors import WORD, Chance, Count, Doc, InputError, Positive, Registry
+from dspodfl.errors import WORD, Count, Doc, EventProbability, InputError, Positive, Registry
 from dspodfl.network.graph import Graph
 from dspodfl.rng import Stream
 
@@ -160,7 +160,9 @@ def torus(n: int, rows: Rows = None, columns: Columns = None) -> Graph:
 
 
 @GRAPHS.register(links=lambda n, p: _pairs(n) * p, pairs=True)
-def erdos_renyi(n: int, seed: int, p: Annotated[Chance, Doc("the probability that a pair is linked")] = 0.5) -> Graph:
+def erdos_renyi(
+    n: int, seed: int, p: Annotated[EventProbability, Doc("the probability that a pair is linked")] = 0.5
+) -> Graph:
     """Each pair linked with probability ``p``; redrawn until connected.
 
     As `networkx.gnp_random_graph`: the same links from the same seed.
@@ -286,7 +288,7 @@ def generate(
     [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
     entry = GRAPHS[kind]
-    if not entry.asks_for("seed"):
+    if not entry.takes("seed"):
         return entry.maker(n, **parameters)
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     what, advice = f"{kind} with {n} clients, {given}", "change the parameters or set allow_disconnected = true"

@@ -213,7 +213,7 @@ class _Shared:
         table = config.data
         if own.data is None and isinstance(table, data_tables.Npz):
             self._fixed = _npz(table.path)
-        elif own.data is None and table.name in DATASETS and not DATASETS[table.name].asks_for("seed"):
+        elif own.data is None and table.name in DATASETS and not DATASETS[table.name].takes("seed"):
             name = f"{table.name} {parameters}" if (parameters := _parameters(table)) else table.name
             if name not in library:
                 library[name] = DATASETS[table.name].make({"root": None, "progress": True}, parameters)

@@ -112,7 +112,7 @@ AXES = {
     "link_draw": "how a link is drawn",
     "seed": "seed",
 }
-"""What is varied, in words and with units: keys of the configuration, and the names that experiments give them."""
+"""What is varied, with units: keys of the configuration, and the names that experiments give them."""
 
 
 def name(algorithm: str) -> str:
@@ -227,14 +227,14 @@ def custom(algorithms: Sequence[str]) -> list[str]:
 
 
 def handles(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    """Return what any of the panels shows, each once: two of one name and another look are two."""
+    """Return what any of the panels shows, each once: two of one name but different style are two."""
     found: dict[tuple[str, ...], tuple[Artist, str]] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            looks = (
+            line_style = (
                 str(mpl.artist.getp(handle, what)) for what in ("color", "marker") if hasattr(handle, f"get_{what}")
             )
-            found.setdefault((label, *looks), (handle, label))
+            found.setdefault((label, *line_style), (handle, label))
     return [handle for handle, _ in found.values()], [label for _, label in found.values()]
 
 
@@ -292,9 +292,9 @@ def note(figure: Figure, *sentences: str) -> None:
     """Say at the foot of the figure what its numbers are."""
     text = " ".join(sentence for sentence in sentences if sentence)
     if text:
-        told = wrapped(text, figure.get_figwidth(), _NOTE_SIZE)
-        figure.set_figheight(figure.get_figheight() + 0.14 * (told.count("\n") + 1))
-        made = figure.supxlabel(told, x=0.012, ha="left", fontsize=_NOTE_SIZE, color=FAINT)
+        text = wrapped(text, figure.get_figwidth(), _NOTE_SIZE)
+        figure.set_figheight(figure.get_figheight() + 0.14 * (text.count("\n") + 1))
+        made = figure.supxlabel(text, x=0.012, ha="left", fontsize=_NOTE_SIZE, color=FAINT)
         made.set_parse_math(False)
 
 
@@ -304,10 +304,10 @@ def heading(axis: Axes, text: str) -> None:
     made.set_parse_math(False)
 
 
-def spread_words(seeds: int, what: str = "band") -> str:
+def spread_text(seeds: int, what: str = "band") -> str:
     """Say what a mean and its band or bars are.
 
-    >>> spread_words(3), spread_words(1, "bars")
+    >>> spread_text(3), spread_text(1, "bars")
     ('Mean over 3 seeds; band: ±1 standard deviation over seeds.', 'One seed: no bars.')
     """
     if seeds < 2:

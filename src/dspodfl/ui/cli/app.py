@@ -248,11 +248,11 @@ def verify(
     ],
 ) -> None:
     """Compare every file with its checksum and report damaged files (exit code 2)."""
-    from dspodfl.ui.cli.verify import verify as look
+    from dspodfl.ui.cli.verify import verify as verify_folder
 
     damaged = False
     for directory in directories:
-        for found in look(directory):
+        for found in verify_folder(directory):
             damaged |= bool(found.damage)
             for line in found.damage:
                 ERR.print(Text(f"error: {line}"), soft_wrap=True)
@@ -271,7 +271,7 @@ def main() -> None:
 
 
 def _command() -> int:
-    """What the words of the command line ask for; not by Click's own ``main``, which has its own view of failures."""
+    """Run the command of the command line; without Click's ``main``, which handles failures otherwise."""
     command = typer.main.get_command(app)
     with command.make_context("dspodfl", sys.argv[1:]) as context:
         code = command.invoke(context)

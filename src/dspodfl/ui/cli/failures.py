@@ -45,7 +45,7 @@ def guarded(command: Callable[[], int]) -> int:
         code = report(error)
     failure = terminal.failure()
     if failure is not None and code == 0:
-        if failure.errno != errno.EPIPE:  # whoever closed a pipe knows
+        if failure.errno != errno.EPIPE:  # the process that closed a pipe knows
             _say([f"what was to be printed could not be ({failure.strerror})"])
         code = 1
     return code
@@ -98,7 +98,7 @@ def explained(error: BaseException) -> tuple[list[str], int]:
 
 
 def _of_others(error: BaseException) -> tuple[list[str], int]:
-    """Failures that nobody has put into words."""
+    """Explain failures that are not ours."""
     what = f"{type(error).__name__}: {_brief(error)}".removesuffix(": ")
     place = user_code.where_user_code_raised(error.__traceback__)
     if place is not None:

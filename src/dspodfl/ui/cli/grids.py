@@ -196,41 +196,41 @@ def reproduce_command(options: ReproduceOptions) -> None:
 
     out = options.output.out or Path("reproduced")
     choose_device(options.device)
-    chosen, left = _chosen(options)
+    selected, left = _selected(options)
     ranks = _Ranks.join(options.device, options.output)
     show = ranks.shows
     if left and show:
         ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
-    for experiment in chosen:  # before anything is run
+    for experiment in selected:  # before anything is run
         agreed(ranks.team, lambda name=experiment.name: GridFolder(out / name).check())  # type: ignore[misc]
     started = time.monotonic()
-    for place, experiment in enumerate(chosen, 1):
+    for place, experiment in enumerate(selected, 1):
         if show:
-            ERR.print(Text(f"[{place}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
+            ERR.print(Text(f"[{place}/{len(selected)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
         grid = experiment.cells(quick=options.quick, seeds=options.seeds)
         outcome = ranks.run(experiment, grid, out / experiment.name, out / "cells", options.quick)
         if outcome is not None and show:
             _print(outcome, out / experiment.name)
     ranks.leave()
     if show:
-        count = f"{len(chosen)} experiment{'s' if len(chosen) > 1 else ''}"
+        count = f"{len(selected)} experiment{'s' if len(selected) > 1 else ''}"
         ERR.print(Text(f"{count} in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
 
 
-def _chosen(options: ReproduceOptions) -> tuple[list[Experiment], list[str]]:
+def _selected(options: ReproduceOptions) -> tuple[list[Experiment], list[str]]:
     """The experiments that are named, and the names of those that --quick leaves out: it has no data for them."""
     from dspodfl.experiments import definition as experiments
 
     wanted = experiments.names() if "all" in options.names else list(dict.fromkeys(options.names))
-    chosen = [experiments.named(name) for name in wanted]
-    chosen.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
+    selected = [experiments.named(name) for name in wanted]
+    selected.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
     if not options.quick:
-        return chosen, []
-    left = [e.name for e in chosen if e.dataset != "fmnist"]
-    chosen = [e for e in chosen if e.dataset == "fmnist"]
-    if not chosen:
+        return selected, []
+    left = [e.name for e in selected if e.dataset != "fmnist"]
+    selected = [e for e in selected if e.dataset == "fmnist"]
+    if not selected:
         raise InputError("NAME", ", ".join(left), "an experiment on Fashion-MNIST, whose bundled sample --quick takes")
-    return chosen, left
+    return selected, left
 
 
 def report(
@@ -272,7 +272,7 @@ class _Ranks:
 
     @staticmethod
     def join(device: str, output: Output) -> _Ranks:
-        """Meet the others, if there are any."""
+        """Join the other ranks, if there are any."""
         from dspodfl.engine.transport import torch_distributed as distributed
 
         team, device = distributed.join(device)
@@ -284,13 +284,13 @@ class _Ranks:
         return self.team.rank == 0 and self.output.prints
 
     def leave(self) -> None:
-        """Part from the others."""
+        """Leave the group of ranks."""
         self.team.leave()
 
     def run(
         self, experiment: Experiment, grid: list[Cell], folder: Path, store: Path, quick: bool = False
     ) -> Outcome | None:
-        """Run what is not finished of a grid and, on rank 0, write and return what it came to."""
+        """Run what is not finished of a grid and, on rank 0, write and return the result."""
         from dspodfl.experiments import GridFolder, Outcome
 
         first = self.team.rank == 0
@@ -316,7 +316,7 @@ class _Ranks:
         team, first = self.team, self.team.rank == 0
         agreed(team, files.check)
         progress, interrupt = for_command(not self.shows), Interrupt()
-        stop = lambda: bool(interrupt.heard)  # noqa: E731
+        stop = lambda: bool(interrupt.received)  # noqa: E731
         run = Sweep(grid, experiment.axes, store, self.device, progress=progress, folder=files, stop=stop, team=team)
         with progress:
             run.prepare()
@@ -334,7 +334,7 @@ class _Ranks:
             ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
         error: Interrupted | OutOfMemoryError | None = None
         try:
-            with interrupt, progress, interrupt.patiently():
+            with interrupt, progress, interrupt.deferred():
                 for _ in run:
                     pass
         except (Interrupted, OutOfMemoryError) as found:
@@ -346,7 +346,7 @@ class _Ranks:
             raise OutOfMemoryError(f"{error}; {done}") from None
         if first:
             ERR.print(Text(f"interrupted; {done}: {_AGAIN}"), soft_wrap=True)
-        raise typer.Exit(getattr(error or interrupt.heard, "code", 130)) from None
+        raise typer.Exit(getattr(error or interrupt.received, "code", 130)) from None
 
 
 def _print(outcome: Outcome, folder: Path) -> None:

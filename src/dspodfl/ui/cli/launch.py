@@ -1,4 +1,4 @@
-"""A command on several ranks of this machine: what is asked for goes to them as a file, resolved.
+"""A command on several ranks of this machine: they receive the resolved request as a file.
 
 ``python -m dspodfl.ui.cli.launch`` is one rank. It reads the request in the private directory where the ranks meet,
 and runs the command as the command line would.
@@ -75,7 +75,7 @@ def _found(command: str) -> tuple[Any, Callable[[Any], None]]:
 
 
 def _rank() -> int:
-    """Run what the launcher asks for."""
+    """Run the command of the request."""
     from dspodfl.engine.transport import launch as launcher
 
     request = json.loads(launcher.shared_file(REQUEST))

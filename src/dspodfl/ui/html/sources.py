@@ -25,7 +25,7 @@ class Found:
 
 
 def collect(folders: Sequence[Path]) -> Found:
-    """Look through folders, and through their sub-folders where they are no results themselves.
+    """Search folders, and their sub-folders where they are no results themselves.
 
     Raises:
         DataError: one of them is no folder.
@@ -63,7 +63,7 @@ def _state(folder: Path) -> str | None:
     try:
         manifest = _manifest(folder)
         if manifest is not None:
-            return _told(folder, manifest)
+            return _state_of(folder, manifest)
         if (folder / RESULT).is_file():
             return _THEORY + _without(folder) if _is_theory(folder) else "finished"
         if (folder / JOURNAL).is_file():
@@ -89,7 +89,7 @@ def _without(folder: Path) -> str:
     return f"; its {MANIFEST} is {'damaged' if (folder / MANIFEST).exists() else 'missing'}"
 
 
-def _told(folder: Path, manifest: Manifest) -> str | None:
+def _state_of(folder: Path, manifest: Manifest) -> str | None:
     """What the manifest says of a folder."""
     if manifest.kind.startswith("theory"):
         return _THEORY
@@ -97,8 +97,8 @@ def _told(folder: Path, manifest: Manifest) -> str | None:
         return None
     if manifest.state == COMPLETE or (manifest.kind == "run" and manifest.state == INTERRUPTED):
         return "finished"
-    how = f"continue it with: dspodfl run --resume {folder}" if manifest.kind == "run" else "its command continues it"
-    return f"not finished; {how}"
+    hint = f"continue it with: dspodfl run --resume {folder}" if manifest.kind == "run" else "its command continues it"
+    return f"not finished; {hint}"
 
 
 def _is_theory(folder: Path) -> bool:
