@@ -20,7 +20,7 @@ __all__ = ["Comparison", "compare", "sentence", "table", "thinned"]
 
 
 def sentence(found: Comparison) -> str:
-    """Say in one sentence or two who leads, by how much, and whether the seeds decide it."""
+    """Describe in one sentence or two which algorithm leads, by how much, and whether the seeds decide it."""
     if not any(standing.values for standing in found.standings):
         diverged = all(len(standing.diverged) == standing.seeds for standing in found.standings)
         return "Every run diverged." if diverged else f"No run gets to {found.at.text}."
@@ -175,7 +175,7 @@ def _caption(found: Comparison) -> str:
 
 
 def thinned(config: Mapping[str, Any], evaluated: Mapping[str, Any] | None = None) -> list[str]:
-    """Say on how many samples and clients models were evaluated, where the configuration thins evaluation.
+    """Return notes on how many samples and clients were evaluated, where the configuration limits them.
 
     Args:
         config: The resolved configuration.

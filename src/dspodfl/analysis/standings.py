@@ -43,7 +43,7 @@ class Standing:
     algorithm: str
     seeds: int
     values: dict[int, float]
-    """Seed -> value, of the runs that got there and did not diverge."""
+    """Seed -> value, of the runs that reached the cost and did not diverge."""
     loss: dict[int, float]
     delay: float | None
     """Median raw total delay where the runs were read."""
@@ -58,14 +58,14 @@ class Standing:
 
     @property
     def name(self) -> str:
-        """The algorithm's name for people."""
+        """The name of the algorithm in tables and figures."""
         from dspodfl.analysis.figures import NAMES
 
         return NAMES.get(self.algorithm, self.algorithm)
 
     @property
     def mean(self) -> float | None:
-        """The mean over the seeds that got there."""
+        """The mean over the seeds that reached the cost."""
         return _mean(self.values)
 
     @property
@@ -75,13 +75,13 @@ class Standing:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over the seeds that got there, ddof 1."""
+        """The standard deviation over the seeds that reached the cost, ddof 1."""
         return paired.deviation(np.array(list(self.values.values())))
 
 
 @dataclass(frozen=True)
 class Lead:
-    """The best algorithm against another, over the seeds that both got there in."""
+    """The best algorithm against another, over the seeds in which both reached the cost."""
 
     first: Standing
     second: Standing
@@ -247,7 +247,7 @@ def _late(standings: Sequence[Standing], *, explicit: bool) -> list[Standing]:
 
 
 def _overflown(run: pd.DataFrame, measure: Measure) -> np.ndarray:
-    """Rows whose value is infinite: a run that no flag says has diverged may still have."""
+    """Rows whose value is infinite: a run may have diverged without its flag."""
     return np.isinf(run[measure.column].to_numpy(dtype=np.float64))
 
 

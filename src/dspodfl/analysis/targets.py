@@ -25,7 +25,7 @@ class TargetCost:
     reached: int
     median: float | None
     least: float
-    """The median with the end of each run that never got there in its place: the true one is at least that."""
+    """A lower bound of the median: each run that never reached the target counts with the cost of its end."""
 
 
 def configured_targets(config: Mapping[str, Any]) -> list[float] | None:

@@ -46,7 +46,7 @@ _COPIES = 3.5
 _MOST_NUMBERS = 2**27
 """Numbers drawn at one address."""
 LARGE_BYTES, LARGE_SECONDS = 2 * 2**30, 20.0
-"""From these on it is said what building takes."""
+"""From these on, a note has the numbers."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ _MEAN_LEG = 0.52
 
 
 def expected_links(table: Any, n: int) -> float:
-    """Return the number of links that a graph of a kind has on n clients, in expectation; 0 where a file says it.
+    """Return the expected number of links of a graph on n clients; 0 where it is read from a file.
 
     >>> round(expected_links(graph_tables.KINDS["complete"](kind="complete"), 10))
     45

@@ -48,7 +48,7 @@ class SwitchingDynamics(Table):
     )
 
     @field_serializer("graphs")
-    def _own_keys(self, graphs: list[GraphTable]) -> list[dict[str, Any]]:
+    def _specific_keys(self, graphs: list[GraphTable]) -> list[dict[str, Any]]:
         return [graph.model_dump(exclude=set(GraphTable.model_fields)) for graph in graphs]
 
     @model_validator(mode="after")

@@ -83,7 +83,7 @@ _NEAR = 0.88
 
 
 def hint(path: str, value: object) -> str:
-    """Say what was probably meant by a key that is not there.
+    """Suggest keys for one that does not exist.
 
     Args:
         path: the key as the user wrote it, with its tables, e.g. ``train.lr``.
@@ -113,7 +113,7 @@ def hint(path: str, value: object) -> str:
 
 
 def for_table(path: str, value: object) -> str:
-    """Say how a table is written for which something else was given, e.g. ``graph = "ring"``."""
+    """Suggest how to write a table where something else was given, e.g. ``graph = "ring"``."""
     held = _tables().get(path, [])
     tags = [word for table in held if (word := tag(table)) not in (None, GIVEN_IN_PYTHON)]
     key = next((name for name in TAGS for table in held if name in table.model_fields), None)

@@ -160,9 +160,9 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
         return f"{path}.{key}: missing" if isinstance(value, dict) else _no_table(path, value)
     tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
     given = context.get("tag", value)
-    own = " (or give model.factory)" if "factory" in tags else ""
+    custom = " (or give model.factory)" if "factory" in tags else ""
     tags = [tag for tag in tags if tag not in ("factory", "custom")]  # no name to write, or Python's alone
-    return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
+    return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{custom}{nearest(str(given), tags)}"
 
 
 def _no_table(path: str, value: object) -> str:
@@ -193,6 +193,6 @@ def catalogue(union: Any) -> dict[str, str]:
         if _tags(table)[0] == GIVEN_IN_PYTHON:
             continue
         common = set().union(*(base.model_fields for base in table.__mro__[1:] if hasattr(base, "model_fields")))
-        own = [key for key in table.model_fields if key not in common and key not in TAGS]
-        out[_tags(table)[0]] = summary(table) + (f" ({', '.join(own)})" if own else "")
+        specific = [key for key in table.model_fields if key not in common and key not in TAGS]
+        out[_tags(table)[0]] = summary(table) + (f" ({', '.join(specific)})" if specific else "")
     return out

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 TAGS = ("kind", "law", "name")
-"""The keys that say which alternative of a union a table is."""
+"""The keys that name the alternative of a union."""
 GIVEN_IN_PYTHON = "custom"
 """The alternative of graphs and data that cannot be written in a file."""
 _KEYS = "\n\nKeys:\n"
@@ -39,7 +39,7 @@ class Key:
 
 
 def keys(table: type[BaseModel]) -> list[Key]:
-    """List the keys of a table in the order of the schema, without the one that says which alternative it is."""
+    """List the keys of a table in the order of the schema, without the tag that names the alternative."""
     chosen = tag_key(table)
     return [_key(name, field) for name, field in table.model_fields.items() if name != chosen]
 
@@ -72,7 +72,7 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 
 def tag_key(table: type[BaseModel]) -> str | None:
-    """Name the key that says which alternative a table is: kind, law or name."""
+    """Return the tag of a table, the key that names its alternative: kind, law or name."""
     for key in TAGS:
         field = table.model_fields.get(key)
         if field is not None and typing.get_origin(field.annotation) is Literal:
@@ -81,7 +81,7 @@ def tag_key(table: type[BaseModel]) -> str | None:
 
 
 def tag(table: type[BaseModel]) -> str | None:
-    """Name the alternative that a table is, e.g. ``ring``; None where no word says so."""
+    """Return the name of the alternative that a table is, e.g. ``ring``; None where it has no tag."""
     key = tag_key(table)
     return None if key is None else typing.get_args(table.model_fields[key].annotation)[0]
 

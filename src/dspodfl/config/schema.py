@@ -67,7 +67,7 @@ else:
 
 
 def _until(given: dict[str, Any]) -> Until | None:
-    """What a run may spend where nothing is said: a delay, unless a number of iterations was given."""
+    """Return the default of ``until``: a delay, unless a number of iterations was given."""
     return Until.model_validate({"delay": DEFAULT_DELAY}) if given.get("iterations") is None else None
 
 
@@ -296,7 +296,7 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _together(self) -> Config:
-        """What no single key can tell."""
+        """Validate what involves several keys."""
         for given in self.algorithms:
             problem = schedule_problem(given) if isinstance(given, str) else None
             if problem:

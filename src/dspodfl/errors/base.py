@@ -1,4 +1,4 @@
-"""Errors that a person can act on; the command line prints them plainly and exits with their code."""
+"""Errors that a user can act on; the command line prints them in one line and exits with their code."""
 
 from __future__ import annotations
 

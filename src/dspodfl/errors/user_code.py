@@ -209,7 +209,7 @@ def _warn_of_hidden(file: str | None) -> None:
     _examined.add(file)
     try:
         tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):  # importing it says so
+    except (OSError, SyntaxError, ValueError):  # importing it reports the problem
         return
     for name in sorted(set(_imported(tree)) - _loaded.keys()):
         sibling = _spec_in(_folders, name)
@@ -240,8 +240,8 @@ def _spec_in(folders: Sequence[str], top: str) -> ModuleSpec | None:
 
 def _elsewhere(top: str) -> ModuleSpec | None:
     """Where an installed module of this name is, the folders of the user left out."""
-    own = {os.path.realpath(folder) for folder in _folders}
-    path = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) not in own]
+    searched = {os.path.realpath(folder) for folder in _folders}
+    path = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) not in searched]
     spec = PathFinder.find_spec(top, path)
     for finder in sys.meta_path:
         if spec is None and finder is not PathFinder and not isinstance(finder, _SiblingFinder):

@@ -251,7 +251,7 @@ def legend(
     head = wrapped(title, width, _TITLE_SIZE, 3)
     grown = max(0, rows - 1) * 0.19 + head.count("\n") * 0.17
     figure.set_figheight(figure.get_figheight() + grown)
-    # Filled row by row, as people read; matplotlib fills column by column.
+    # Filled row by row, in reading order; matplotlib fills column by column.
     order = [n for column in range(columns) for n in range(column, len(labels), columns)]
     made = figure.legend(
         [drawn[n] for n in order],
@@ -289,7 +289,7 @@ def wrapped(text: str, width: float, size: float, lines: int = 12) -> str:
 
 
 def note(figure: Figure, *sentences: str) -> None:
-    """Say at the foot of the figure what its numbers are."""
+    """Explain the numbers of a figure at its foot."""
     text = " ".join(sentence for sentence in sentences if sentence)
     if text:
         text = wrapped(text, figure.get_figwidth(), _NOTE_SIZE)
@@ -305,7 +305,7 @@ def heading(axis: Axes, text: str) -> None:
 
 
 def spread_text(seeds: int, what: str = "band") -> str:
-    """Say what a mean and its band or bars are.
+    """Describe a mean and its band or bars.
 
     >>> spread_text(3), spread_text(1, "bars")
     ('Mean over 3 seeds; band: ±1 standard deviation over seeds.', 'One seed: no bars.')

@@ -154,7 +154,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = DATA) -> bytes:
                 content += more
         except OSError as error:
             raise _refused(path, error) from None
-    if len(content) > limit:  # files of /proc and /sys say that they are empty
+    if len(content) > limit:  # files of /proc and /sys have size 0
         raise DataError(f"{name_of(path)}: has more than {limit:,} bytes; must have at most that")
     return content
 

@@ -33,7 +33,7 @@ _LONGEST = 1000
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command and return its exit code; whatever it raises is said on standard error, in one line each."""
+    """Run a command and return its exit code; failures are reported on standard error, one line each."""
     terminal.prepare()
     supervisor.follow_launcher()
     user_code.forget()
@@ -61,7 +61,7 @@ def leave(code: int) -> None:
 
 
 def report(error: BaseException) -> int:
-    """Say what went wrong, once for all ranks; gives the exit code."""
+    """Print what went wrong, once for all ranks, and return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         terminal.ERR.print(Text(error.ctx.get_help()), soft_wrap=True)  # type: ignore[attr-defined]
         return 2
@@ -70,9 +70,9 @@ def report(error: BaseException) -> int:
         terminal.ERR.print(Text("".join(traceback.format_exception(error)).rstrip()), soft_wrap=True)
     rank = os.environ.get("RANK", "0")
     if rank != "0" and getattr(error, "agreed", False):
-        return code  # rank 0 says what all know
+        return code  # rank 0 reports it
     if isinstance(error, LostRankError) and {"RANK", "DSPODFL_LAUNCHED"} <= os.environ.keys():
-        return code  # the launcher says which rank is gone
+        return code  # the launcher reports which rank is gone
     where = f"rank {rank}: " if rank != "0" and not isinstance(error, LostRankError) else ""
     _say([where + line for line in lines])
     return code
@@ -84,7 +84,7 @@ def _say(lines: list[str]) -> None:
 
 
 def explained(error: BaseException) -> tuple[list[str], int]:
-    """What to say of a failure, and the exit code."""
+    """Return the lines that explain a failure, and the exit code."""
     if isinstance(error, typer.Exit) and user_code.where_user_code_raised(error.__traceback__) is None:
         return [], error.exit_code
     if isinstance(error, Interrupted):

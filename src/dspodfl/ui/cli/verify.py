@@ -73,9 +73,9 @@ def verify(folder: Path) -> list[Verified]:
 
 
 def _walk(folder: Path) -> Iterator[Verified]:
-    own = _verify(folder)
-    if own is not None:
-        yield own
+    found = _verify(folder)
+    if found is not None:
+        yield found
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and path.name not in (CHECKPOINTS, "models"):
             yield from _walk(path)

@@ -65,7 +65,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of one folder."""
+    """The section of one folder."""
 
     slug: str
     name: str
@@ -112,7 +112,7 @@ def compose(folders: Sequence[Path]) -> Page:
         try:
             make = _of_outcome if is_outcome(folder) else _of_run
             sections.append(make(folder, slugs))
-        except Exception as error:  # whatever a stranger's file holds, the other folders are shown
+        except Exception as error:  # whatever a file holds, the other folders are shown
             skipped.append(_reason(folder, error))
     if not sections:
         raise DataError("; ".join(skipped) or "no folder was given")

@@ -81,7 +81,7 @@ def _manifest(folder: Path) -> Manifest | None:
     try:
         return Folder(folder).manifest()
     except DataError:
-        return None  # damaged: that is said where its files are read
+        return None  # damaged: reported where its files are read
 
 
 def _without(folder: Path) -> str:
@@ -90,7 +90,7 @@ def _without(folder: Path) -> str:
 
 
 def _state_of(folder: Path, manifest: Manifest) -> str | None:
-    """What the manifest says of a folder."""
+    """Return the state of a folder that has a manifest."""
     if manifest.kind.startswith("theory"):
         return _THEORY
     if manifest.kind not in ("run", "experiment"):
@@ -105,7 +105,7 @@ def _is_theory(folder: Path) -> bool:
     try:
         return is_theory(bounded.read_json(folder / RESULT))
     except DataError:
-        return False  # damaged: what it is said to be is found out when it is loaded
+        return False  # damaged: reported when it is loaded
 
 
 def read(folder: Path, name: str) -> bytes:
