@@ -51,8 +51,8 @@ HOW_RATES_MOVE = {
     "constant": {},
     "two-sided": {"two_sided": True},
     "refresh": {"refresh": 7},
-    "growth": {"growth": Diminishing(0.1, 5.0)},
-    "refresh and growth": {"refresh": 11, "growth": Diminishing(0.1, 20.0)},
+    "growth": {"growth": Diminishing(0.1, gamma=5.0)},
+    "refresh and growth": {"refresh": 11, "growth": Diminishing(0.1, gamma=20.0)},
 }
 
 

@@ -50,7 +50,7 @@ def test_runs_of_many_links_and_worlds_that_change_are_counted_to_the_last_bit()
             make_run(data=DATA, graph=erdos_renyi(90, 1, p=0.4)),
             make_run("rg", 2, data=DATA, topology=BernoulliLinks(erdos_renyi(6, 2), 2, 0.4)),
             make_run("dgd", 3, data=DATA, topology=Waypoint(start, 1, 0.45, 40, (0.02, 0.1))),
-            make_run("dfedavg", 4, data=DATA, growth=Diminishing(0.1, 9.0)),
+            make_run("dfedavg", 4, data=DATA, growth=Diminishing(0.1, gamma=9.0)),
         ]
     )
 

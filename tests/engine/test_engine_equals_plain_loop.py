@@ -155,7 +155,7 @@ def test_changing_topologies_are_the_plain_loop_s(kind):
     assert_engine_equals_plain_loop(runs, model, 40)
 
 
-@pytest.mark.parametrize("learning_rate", [Diminishing(0.3, 10.0), Step(0.3, 12, 0.5)])
+@pytest.mark.parametrize("learning_rate", [Diminishing(0.3, gamma=10.0), Step(0.3, every=12, factor=0.5)])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_falling_learning_rates_and_moving_rates_are_the_plain_loop_s(algorithm, learning_rate):
     model, dataset = MODELS["logistic"]()

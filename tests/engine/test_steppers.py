@@ -72,7 +72,7 @@ def test_compiled_is_plain(name, dtype, close, plain):
         make_run("dspodfl", 6, n=1, data=dataset),
         make_run("dgd", 7, data=dataset, topology=BernoulliLinks(erdos_renyi(5, 1), 7, 0.5)),
         make_run("rg", 8, data=dataset, topology=Waypoint(start, 8, 0.45, 60, (0.02, 0.1))),
-        make_run("sporadic_sgd", 9, data=dataset, refresh=9, learning_rate=Diminishing(0.3, 10.0)),
+        make_run("sporadic_sgd", 9, data=dataset, refresh=9, learning_rate=Diminishing(0.3, gamma=10.0)),
     ]
     fast = advance(runs, model, iterations=60, every=13, dtype=dtype, at_delay=[20.0])
     plain()

@@ -24,7 +24,7 @@ from dspodfl.study.result import Key
 from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.ui.cli.options import Output
-from dspodfl.ui.cli.run import RunOptions, _again, _left_there, launch_run
+from dspodfl.ui.cli.run import RunOptions, _after_restart, _folder_state, launch_run
 
 EXACT = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "bytes", "diverged"]
 EXACT += [f"delay_{part}{how}" for part in ("processing", "transmission", "total") for how in ("", "_normalized")]
@@ -402,16 +402,19 @@ def test_a_restart_before_the_first_rows_overwrites_the_old_run_and_does_not_res
 
 
 def test_a_restart_goes_on_with_its_own_run_alone_and_overwrites_only_what_it_may(tmp_path):
-    asked = RunOptions(output=Output("cpu", tmp_path / "out", overwrite=True, quiet=True))
-    assert _again(asked, tmp_path / "out", _left_there(tmp_path / "out", "mine")) == asked
+    asked = RunOptions(device="cpu", output=Output(tmp_path / "out", overwrite=True, quiet=True))
+    assert _after_restart(asked, tmp_path / "out", _folder_state(tmp_path / "out", "mine")) == asked
     with RunFolder(tmp_path / "out", {"launch": "mine"}) as run_folder:
         run_folder.create(overwrite=False)
-        assert (_left_there(tmp_path / "out", "mine"), _left_there(tmp_path / "out", "another")) == ("begun", "else")
-        resumed = _again(asked, tmp_path / "out", "begun")
+        assert (_folder_state(tmp_path / "out", "mine"), _folder_state(tmp_path / "out", "another")) == (
+            "begun",
+            "else",
+        )
+        resumed = _after_restart(asked, tmp_path / "out", "begun")
         assert (resumed.resume, resumed.output.out, resumed.output.overwrite) == (tmp_path / "out", None, False)
     careful = replace(asked, output=replace(asked.output, overwrite=False))
-    assert _again(careful, tmp_path / "out", "else") == careful
-    assert _again(careful, tmp_path / "out", "nothing").output.overwrite
+    assert _after_restart(careful, tmp_path / "out", "else") == careful
+    assert _after_restart(careful, tmp_path / "out", "nothing").output.overwrite
 
 
 def test_what_is_wrong_is_said_once_for_all_ranks(tmp_path):
@@ -450,10 +453,10 @@ def test_ranks_that_make_no_sense_are_refused(tmp_path, monkeypatch, capsys):
         "ranks = None: must be an integer of at least 1 where --max-restarts is given"
         in line("run", "--max-restarts", 2).err
     )
-    assert "max-restarts = -1: must be 0 or more" in line("run", "--ranks", 2, "--max-restarts", -1).err
+    assert "max-restarts = -1: must be an integer of at least 0" in line("run", "--ranks", 2, "--max-restarts", -1).err
     answer = line("run", "--ranks", 2, "--set", "clients.count=x")
     assert answer.code == 2 and "clients.count = 'x'" in answer.err  # before anything is launched
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="a launcher has started this process"):
-        launch_run(RunOptions(output=Output("cpu", quiet=True)), 2, 0)
+        launch_run(RunOptions(device="cpu", output=Output(quiet=True)), 2, 0)

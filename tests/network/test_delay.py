@@ -122,7 +122,7 @@ def test_dgd_takes_exactly_two_normalized_units_an_iteration(graph, seed):
 
 
 def test_dgd_takes_exactly_two_normalized_units_an_iteration_also_while_rates_change():
-    run = make_run("dgd", 3, data=DATA, refresh=4, growth=Diminishing(0.1, 5.0))
+    run = make_run("dgd", 3, data=DATA, refresh=4, growth=Diminishing(0.1, gamma=5.0))
     assert tallied(run, 60)[1].total_normalized.tolist() == [2.0 * (k + 1) for k in range(60)]
 
 
@@ -278,7 +278,7 @@ TOPOLOGIES = {
 @pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_delays_follow_their_definition_with_the_rates_and_degrees_in_force(topology, algorithm):
-    run = make_run(algorithm, 5, data=DATA, topology=topology(), refresh=7, growth=Diminishing(0.1, 9.0))
+    run = make_run(algorithm, 5, data=DATA, topology=topology(), refresh=7, growth=Diminishing(0.1, gamma=9.0))
     events, delays = tallied(run, 40)
     expected = plain(run, events, 40)
     for column, name in enumerate(DELAYS):

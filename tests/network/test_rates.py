@@ -154,7 +154,7 @@ def test_constant_rates_have_one_row_however_many_iterations_are_asked_for():
     assert np.array_equal(rates.sgd(np.array([77])), rates.sgd(START))
 
 
-@pytest.mark.parametrize("alpha", [Constant(0.2), Diminishing(0.2, 3.0), Step(0.2, 4, 0.5)])
+@pytest.mark.parametrize("alpha", [Constant(0.2), Diminishing(0.2, gamma=3.0), Step(0.2, every=4, factor=0.5)])
 def test_growth_follows_its_formula(alpha):
     graph = generate("ring", 5, 0)
     plain, grown = (Rates(graph, 3, Uniform(), Uniform(), growth=g) for g in (None, alpha))
@@ -167,7 +167,7 @@ def test_growth_follows_its_formula(alpha):
 
 
 def test_growth_starts_from_the_rates_of_the_epoch_when_both_move():
-    graph, alpha = generate("ring", 5, 0), Diminishing(0.1, 2.0)
+    graph, alpha = generate("ring", 5, 0), Diminishing(0.1, gamma=2.0)
     plain = Rates(graph, 3, Uniform(), Uniform(), refresh=4)
     grown = Rates(graph, 3, Uniform(), Uniform(), refresh=4, growth=alpha)
     k = np.arange(13)

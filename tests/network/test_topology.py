@@ -37,7 +37,7 @@ def test_every_kind_of_dynamics_makes_a_topology_of_its_context_and_its_examples
     assert topology.graph.n == 5 and isinstance(topology.time_varying_weights, bool)
     present = topology.present(np.arange(4))
     assert present is None if kind == "static" else present.shape == (4, topology.graph.links)
-    assert entry.line and set(context) >= {name for name in entry.context if entry.asks_for(name)}
+    assert entry.line and set(context) >= {name for name in entry.context if entry.takes(name)}
 
 
 @pytest.mark.parametrize(

@@ -73,5 +73,5 @@ def _from_tuples(kind: Any, types: Mapping[Any, Any]) -> Any:
 
 
 def one_of(tag: str, *alternatives: type[Table]) -> Any:
-    """Return the type of a key that holds one of several tables, told apart by a tag."""
+    """Return the type of a key that holds one of several tables, distinguished by a tag."""
     return Annotated[Union[alternatives], Field(discriminator=tag)]  # noqa: UP007

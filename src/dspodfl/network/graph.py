@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from dspodfl.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx  # slow to import
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +130,8 @@ class Graph:
 
     def to_networkx(self) -> nx.Graph:
         """Return the same graph for NetworkX, with ``label`` and, where known, ``pos`` on each node."""
+        import networkx as nx
+
         graph = nx.Graph()
         for i in range(self.n):
             graph.add_node(i, label=self.label(i))
@@ -181,6 +185,8 @@ def as_graph(given: Any, clients: int | None = None) -> Graph:
     >>> as_graph([("lab", "clinic"), ("clinic", "ward")]).labels
     ('lab', 'clinic', 'ward')
     """
+    import networkx as nx
+
     if isinstance(given, Graph):
         return given
     if isinstance(given, nx.Graph):
@@ -211,6 +217,8 @@ def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None) -> Graph:
     ends = [end for row in rows for end in row]
     if all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in ends):
         return Graph.from_edges(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
+    import networkx as nx
+
     try:
         return Graph.from_networkx(nx.Graph(rows))
     except (TypeError, nx.NetworkXError) as error:

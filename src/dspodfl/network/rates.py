@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 import numpy as np
+import scipy  # its submodules are imported where they are first used
 from annotated_types import Len
-from scipy import special
 
 from dspodfl import rng
 from dspodfl.errors import Doc, InputError, Positive, Probability, Real, Registry
@@ -52,7 +52,7 @@ class Beta:
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """Values by inverse CDF."""
-        return np.asarray(special.betaincinv(self.a, self.b, u[..., 0]))
+        return np.asarray(scipy.special.betaincinv(self.a, self.b, u[..., 0]))
 
 
 @LAWS.register("uniform")

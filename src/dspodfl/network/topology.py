@@ -19,7 +19,7 @@ import numpy as np
 from annotated_types import Ge, Le, Len, Lt
 
 from dspodfl import rng
-from dspodfl.errors import LEAST, WORD, Chance, Count, Doc, InputError, Registry, shown
+from dspodfl.errors import LEAST, WORD, Count, Doc, EventProbability, InputError, Registry, shown
 from dspodfl.network.graph import Graph, union
 from dspodfl.network.weights import WEIGHTS, degrees, weights
 from dspodfl.rng import Stream
@@ -153,7 +153,7 @@ class BernoulliLinks:
 
     graph: Graph
     seed: int
-    up: Annotated[Chance, Doc("the probability that a link exists", example=0.9)]
+    up: Annotated[EventProbability, Doc("the probability that a link exists", example=0.9)]
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
         """Return one Bernoulli draw with probability ``up`` for each iteration and link."""
@@ -174,8 +174,8 @@ class Markov:
 
     graph: Graph
     seed: int
-    up: Annotated[Chance, Doc("the probability that an absent link appears", example=0.1)]
-    down: Annotated[Chance, Doc("the probability that a present link fails", example=0.05)]
+    up: Annotated[EventProbability, Doc("the probability that an absent link appears", example=0.1)]
+    down: Annotated[EventProbability, Doc("the probability that a present link fails", example=0.05)]
 
     def __post_init__(self) -> None:
         if self.up == self.down == 0:

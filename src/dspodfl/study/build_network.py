@@ -56,7 +56,7 @@ def build_network(
     maker = _Maker(config, seed, graph, tell)
     base = maker.base()
     longest = 0
-    if DYNAMICS[config.graph.dynamics.kind].asks_for("horizon"):
+    if DYNAMICS[config.graph.dynamics.kind].takes("horizon"):
         # Which links there will be depends on how long the runs are: that is estimated from the first links.
         static = WeightedTopology(Static(base), config.graph.weights)
         longest = duration(Network(static, maker.rates(base, learning_rate)))

@@ -50,7 +50,7 @@ def _loaded(config: schema.Config, inputs: UserInputs, library: dict[str, Datase
     table = config.data
     if inputs.data is None and isinstance(table, data_tables.Npz):
         loaded = load_npz(table.path)
-    elif inputs.data is None and table.name in DATASETS and not DATASETS[table.name].asks_for("seed"):
+    elif inputs.data is None and table.name in DATASETS and not DATASETS[table.name].takes("seed"):
         name = f"{table.name} {parameters}" if (parameters := _parameters(table)) else table.name
         if name not in library:
             library[name] = DATASETS[table.name].make({"root": None, "progress": True}, parameters)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def build(
     config = resolve(config, inputs)
     _announce(config, inputs, on_progress)
     progress = _Progress(config, on_progress)
-    learning_rate = _learning_rate(config.train.learning_rate)
+    learning_rate = _learning_rate(config)
     data, model = build_problem(config, inputs, {} if library is None else library, progress.tell)
     methods = [_method(given, config, inputs) for given in config.algorithms]
     for method in methods:
@@ -168,16 +168,9 @@ class _SettingMaker:
         return found
 
 
-def _learning_rate(table: schema.LearningRate) -> lr.LearningRate:
-    match table:
-        case schema.ConstantRate():
-            return lr.Constant(table.value)
-        case schema.DiminishingRate():
-            return lr.Diminishing(table.value, table.gamma)
-        case schema.StepRate():
-            return lr.Step(table.value, table.every, table.factor)
-        case _:
-            assert_never(table)
+def _learning_rate(config: schema.Config) -> lr.LearningRate:
+    table = config.train.learning_rate
+    return lr.LEARNING_RATES[table.kind].make({}, table.model_dump(exclude={"kind"}))
 
 
 def _method(given: str | AlgorithmTable, config: schema.Config, inputs: UserInputs) -> Method:

@@ -112,7 +112,7 @@ def test_the_second_signal_stops_at_once_and_spoils_nothing(dspodfl, whole):
     (dspodfl.folder / "signals").write_text("SIGINT SIGTERM")
     answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
     assert answer.code == 143
-    assert answer.err == "interrupted at once; resume with: dspodfl run --resume out\n"
+    assert answer.err == "interrupted immediately; resume with: dspodfl run --resume out\n"
     folder = dspodfl.folder / "out"
     assert load(CheckpointStore(folder).sealed()[0]).iteration == 400
     assert Result.load(folder).metrics["iteration"].max() == 450
@@ -133,7 +133,7 @@ def test_a_signal_that_comes_while_a_checkpoint_is_written_stops_at_once_and_lea
 
     monkeypatch.setattr(checkpoint, "write", interrupting)
     answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
-    assert (answer.code, answer.err) == (130, "interrupted at once; resume with: dspodfl run --resume out\n")
+    assert (answer.code, answer.err) == (130, "interrupted immediately; resume with: dspodfl run --resume out\n")
     folder = dspodfl.folder / "out"
     assert [path.name for path in sorted((folder / FOLDER).iterdir())] == ["00000001", "00000002"]
     assert load(CheckpointStore(folder).sealed()[0]).iteration == 400

@@ -128,7 +128,7 @@ def load(name: str, root: Path | None = None, progress: bool = True) -> Dataset:
 
 def fixed_names() -> list[str]:
     """List the datasets that are the same whatever the seed."""
-    return [name for name, entry in DATASETS.items() if not entry.asks_for("seed")]
+    return [name for name, entry in DATASETS.items() if not entry.takes("seed")]
 
 
 @DATASETS.register("fmnist-mini", size=(7_000, 784, 1))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import scipy  # its submodules are imported where they are first used
 from annotated_types import Ge, Le
-from scipy import special
 
 from dspodfl import rng
 from dspodfl.errors import Count, Doc, InputError, Registry
@@ -264,7 +264,7 @@ def _dirichlet(u: np.ndarray, alpha: float) -> np.ndarray:
     Gamma(α) = Gamma(α + 1) · U^{1/α}, in logarithms: for small α the draws themselves are below every float.
     """
     u = np.clip(u, 2.0**-54, 1 - 2.0**-53)
-    z = alpha * np.log(special.gammaincinv(alpha + 1.0, u[..., 0])) + np.log(u[..., 1])  # α · log of the draw
+    z = alpha * np.log(scipy.special.gammaincinv(alpha + 1.0, u[..., 0])) + np.log(u[..., 1])  # α · log of the draw
     with np.errstate(over="ignore", under="ignore"):
         weights = np.exp((z - z.max(axis=0)) / alpha)
     return np.asarray(weights / weights.sum(axis=0))

@@ -68,13 +68,13 @@ def _shown(folder: Path) -> bool:
     try:
         manifest = Folder(folder).manifest()
     except DataError:
-        return True  # it is said to be damaged
+        return True  # it is shown as damaged
     return manifest is None or manifest.kind != "cells"
 
 
 def _kind(folder: Path) -> str | None:
     """What a folder holds, as far as the names of its files tell."""
-    # a run that has lost its summary still has its metrics, and is said to be damaged
+    # a run that has lost its summary still has its metrics, and is reported as damaged
     runs = (_SUMMARY, JOURNAL, "setting.npz", MANIFEST)
     for kind, names in (("result", (_RESULT,)), ("run", runs), ("grid", (_GRID,))):
         if any((folder / name).is_file() for name in names):
@@ -107,7 +107,7 @@ def _show_run(folder: Path, at: Cost | None) -> None:
 
 
 def _draw(result: Result, folder: Path) -> bool:
-    """Draw the pictures of a run where that is possible, and say so where it is not."""
+    """Draw the pictures of a run; where that is not possible, print why."""
     try:
         files = Folder(folder)
         # A manifest that began with pictures would say of a finished run of version 0.1 that it is not.

@@ -43,8 +43,8 @@ class Verified:
 
     def __str__(self) -> str:
         count = f"{self.files} file{'' if self.files == 1 else 's'}"
-        how = "whole" if self.verified else "can be read, but have no checksums to compare with (version 0.1)"
-        state = f"{len(self.damage)} damaged" if self.damage else how
+        intact = "whole" if self.verified else "can be read, but have no checksums to compare with (version 0.1)"
+        state = f"{len(self.damage)} damaged" if self.damage else intact
         others = f"; not ours: {', '.join(self.others)}" if self.others else ""
         return f"{self.folder}: {self.kind}, {count}, {state}{others}"
 
@@ -73,9 +73,9 @@ def verify(folder: Path) -> list[Verified]:
 
 
 def _walk(folder: Path) -> Iterator[Verified]:
-    own = _verify(folder)
-    if own is not None:
-        yield own
+    found = _verify(folder)
+    if found is not None:
+        yield found
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and path.name not in (CHECKPOINTS, "models"):
             yield from _walk(path)
