@@ -84,8 +84,8 @@ class GridFolder(CheckpointWriter):
     def _hold(self) -> None:
         try:
             self._files.take()
-        except lock.Held as error:
-            who = f" (process {error.args[0]} is)" if error.args[0] else ""
+        except lock.LockHeldError as error:
+            who = f" (process {error.process} is)" if error.process else ""
             allowed = f"a folder that no other sweep or reproduction is writing to{who}"
             raise InputError("out", str(self.folder), allowed) from None
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.analysis import DERIVED, METRICS, MetricsRow
+from dspodfl.analysis import DERIVED, METRICS, Measures, MetricsRow, Value
 from dspodfl.engine import Counters, Snapshot, Split, Stack
 from dspodfl.network import COSTS, Spent
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
@@ -79,7 +79,7 @@ class Judge:
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
             run, counters, look = self._stack.runs[r], counted[r], _sound(looks.get(r))
-            row: MetricsRow = dict.fromkeys(METRICS)
+            row: dict[str, Value] = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
             row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
             row["diverged"] = diverged or look is None
@@ -87,7 +87,7 @@ class Judge:
                 row |= look.row
                 own = None if look.own is None else look.own.tolist()
                 row |= {column.name: column.of(row, own) for column in DERIVED if column.of is not None}
-            rows.append(row)
+            rows.append(MetricsRow.of(row))
             accuracies.append(None if look is None or look.own is None else self._everyone(r, look.own))
         return rows, accuracies
 
@@ -232,7 +232,7 @@ class Judge:
         Sums over clients are exact, so that they do not depend on how clients are stacked or split.
         Shapes: own (evaluated clients,) or (1,) where all have one model, of_average (1,), average (width,).
         """
-        row: MetricsRow = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
+        row: Measures = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
         accuracy = None
         if own.accuracy is not None and of_average.accuracy is not None:
             accuracy = own.accuracy.cpu()
@@ -248,7 +248,7 @@ class Judge:
         return _Look(row, accuracy)
 
 
-def costs(counters: Counters, iteration: int, link_bytes: int) -> MetricsRow:
+def costs(counters: Counters, iteration: int, link_bytes: int) -> Measures:
     """Return what a run has spent until an iteration, in the column of each cost."""
     spent = Spent(
         counters.delay_processing,
@@ -290,7 +290,7 @@ class _Batches:
 class _Look:
     """What the models of one run are worth."""
 
-    row: MetricsRow
+    row: Measures
     own: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
 
 

@@ -17,10 +17,10 @@ from dspodfl.errors import InputError
 from dspodfl.network import Events
 from dspodfl.study.division import Division
 from dspodfl.study.event_recorder import Recorder
-from dspodfl.study.result import Key, typed
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.rows import Rows
 from dspodfl.study.study import Measurement, Start, Study
+from dspodfl.study.tables import Key, typed
 
 RUN = "run"
 """The column of a checkpoint's rows that has the number of the run, where names do not tell runs apart."""
@@ -97,7 +97,7 @@ class StudyProgress:
         accuracies: dict[int, Tensor | None] = dict(start.accuracies)
         self.known = Measurements(Rows.of(start.metrics), array("q", runs), accuracies, dict(start.finished), ran)
         last = start.metrics.assign(run=runs).sort_values("iteration", kind="stable").groupby("run").tail(1)
-        self._see(last.drop(columns="run").to_dict("records"), last["run"].tolist())  # type: ignore[arg-type]
+        self._see(Rows.of(last.drop(columns="run")), last["run"].tolist())
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
         if record:
             for wave in start.plan.done:
@@ -116,14 +116,13 @@ class StudyProgress:
     def _see(self, rows: Iterable[MetricsRow], runs: Iterable[int]) -> None:
         """Keep the last row of each run."""
         for r, row in zip(runs, rows, strict=True):
-            if r not in self.latest or int(str(row["iteration"])) >= int(str(self.latest[r]["iteration"])):
+            if r not in self.latest or row.iteration >= self.latest[r].iteration:
                 self.latest[r] = row
 
     @property
     def ended(self) -> dict[int, int]:
         """Run -> the iteration that it ended at, of those that are over."""
-        latest = self.latest
-        return {r: int(str(row["iteration"])) for r, row in latest.items() if self._study.ended_by(r, row)}
+        return {r: row.iteration for r, row in self.latest.items() if self._study.ended_by(r, row)}
 
     @property
     def done(self) -> int:
@@ -140,7 +139,7 @@ class StudyProgress:
         """Where the study is resumed; None where it begins."""
         if self._start is None:
             return None
-        reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
+        reached = {r: row.iteration for r, row in self.latest.items()}
         pending = [int(run) for run in self._start.about.get("pending", ())]
         behind = {int(run): int(k) for run, k in self._start.about.get("behind", {}).items()}
         pieces = list(self._start.pieces())
@@ -213,9 +212,7 @@ class StudyProgress:
     def report(self, running: float | None = None) -> dict[str, Any]:
         """What summary.json says of it; ``running`` are the seconds of training and evaluation."""
         ended, latest = self.ended, self.latest
-        going = [
-            int(str(latest[r]["iteration"])) if r in latest else 0 for r in range(len(self.names)) if r not in ended
-        ]
+        going = [latest[r].iteration if r in latest else 0 for r in range(len(self.names)) if r not in ended]
         return {
             "iterations": self._study.iterations if going else max(ended.values()),
             "iterations_done": min(going) if going else max(ended.values()),
@@ -276,7 +273,7 @@ class StudyProgress:
         out, ended = {}, self.ended
         if self._records and self._division.kind == "runs" and self._division.team.rank == 0:
             for r, row in self.latest.items():  # those of other ranks are drawn again: draws are addressed
-                done = ended.get(r, self._places.get(r, int(str(row["iteration"]))))
+                done = ended.get(r, self._places.get(r, row.iteration))
                 if r not in self.recorder.runs and done:
                     self.recorder.redraw(self._study.runs, [r], done)
         for r in self.recorder.runs:

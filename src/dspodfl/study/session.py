@@ -23,12 +23,12 @@ from dspodfl.problem.data import Federation, parts
 from dspodfl.study.division import Division, Pace, agreed
 from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
-from dspodfl.study.result import Key
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.checkpoint_writer import CheckpointWriter
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.study.study import Hooks, Measurement, Study, measure
+from dspodfl.study.tables import Key
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.waves import Plan
 

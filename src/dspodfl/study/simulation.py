@@ -22,12 +22,13 @@ from dspodfl.study.builder import Own, build
 from dspodfl.study.division import agreed, divide, expected_rows
 from dspodfl.study.forecast import ADVICE, Work, expected_seconds
 from dspodfl.study.progress import Progress
-from dspodfl.study.result import Result, ordered
+from dspodfl.study.result import Result
 from dspodfl.study.session import Session, SessionHooks, release_data
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.rows import warning
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.study.study import Measurement
+from dspodfl.study.tables import ordered
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.waves import Plan, free_memory
 

@@ -519,7 +519,7 @@ def _stacked(
                 yield Measurement(snapshot.iteration, [], [], *about, *rest, stopped=True)
                 rows, accuracies = judge(snapshot)
             for r, row, lost in zip(snapshot.runs, rows, snapshot.diverged, strict=True):
-                if row["diverged"] and not lost:
+                if row.diverged and not lost:
                     snapshot.lose(r)
                     if runs[r].spends:
                         ended.setdefault(stacked[r], snapshot.iteration)

@@ -19,8 +19,8 @@ from dspodfl.errors.signals import Interrupted
 from dspodfl.study.store import checkpoint
 from dspodfl.study.store.checkpoint import FOLDER, CheckpointStore, load
 from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.layout import METRICS_LOG
 from dspodfl.study.store.lock import LOCK, Lock
-from dspodfl.study.store.metrics_log import JOURNAL
 
 SPY = """
 import os, signal
@@ -90,7 +90,7 @@ def test_a_signal_puts_away_where_the_run_stands_and_resume_goes_on_to_the_same_
     assert (about["interrupted_at"], about["iterations_done"], about["complete"]) == (501, 450, False)
     assert metrics(folder)["iteration"].max() == 450
     assert load(CheckpointStore(folder).sealed()[0]).iteration == about["interrupted_at"]
-    assert not (folder / JOURNAL).exists() and not (folder / LOCK).exists()
+    assert not (folder / METRICS_LOG).exists() and not (folder / LOCK).exists()
     (dspodfl.folder / "calm").touch()
     answer = dspodfl("run", "--resume", "out", "--quiet")
     assert (answer.code, answer.out, answer.err) == (0, "", "")
@@ -191,7 +191,7 @@ def test_a_run_that_is_killed_is_readable_plottable_and_gone_on_with(dspodfl, wh
     on_the_cpu(monkeypatch)
     killed(dspodfl.folder, *changes("checkpoint.every_iterations=200"))
     folder = dspodfl.folder / "out"
-    assert not (folder / "summary.json").exists() and (folder / JOURNAL).is_file()
+    assert not (folder / "summary.json").exists() and (folder / METRICS_LOG).is_file()
     shown = dspodfl("show", "out")
     assert shown.code == 0
     assert "after 450 of 900 iterations" in shown.out

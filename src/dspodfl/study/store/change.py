@@ -75,7 +75,7 @@ class Change:
         for parent in {(folder.path / name).parent for name in new}:
             sync(parent)
         if not same:
-            folder.remove_journal(before)
+            folder.remove_metrics_log(before)
         folder.remove({name: old for name, old in gone.items() if name not in new})
         folder.put(replace(self._target, files=stay | new, writing={}, replaced={}))
 

@@ -30,11 +30,11 @@ from torch import Tensor
 
 from dspodfl.engine import LocalTransport, Piece, Transport
 from dspodfl.errors import DataError, bounded
-from dspodfl.study.result import parquet, read_parquet
-from dspodfl.study.store.files import ASIDE, Entry, entry_of, sync, write
+from dspodfl.study.store.files import UNCOMMITTED, Entry, entry_of, sync, write
 from dspodfl.study.store.folder import Folder, remove_checkpoint_files
 from dspodfl.study.store.layout import CHECKPOINTS
 from dspodfl.study.store.manifest import DamagedError
+from dspodfl.study.tables import parquet, read_parquet
 from dspodfl.study.waves import Plan
 
 FOLDER, MANIFEST, METRICS = CHECKPOINTS, "manifest.json", "metrics.parquet"
@@ -127,7 +127,7 @@ class CheckpointStore:
         """A new folder for the files of the next checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
         taken = [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
-        path = self.folder / f"{ASIDE}{max(taken, default=0) + 1:08d}"
+        path = self.folder / f"{UNCOMMITTED}{max(taken, default=0) + 1:08d}"
         remove_checkpoint_files(path)
         path.mkdir()
         return path
@@ -148,7 +148,7 @@ class CheckpointStore:
         }
         write(aside / MANIFEST, _signed(content))
         sync(aside)
-        path = self.folder / aside.name.removeprefix(ASIDE)
+        path = self.folder / aside.name.removeprefix(UNCOMMITTED)
         if self.files.manifest() is not None:
             self.files.note(checkpoints=(*self.files.checkpoints(), path.name))
         os.rename(aside, path)

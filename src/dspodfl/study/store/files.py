@@ -17,7 +17,7 @@ from typing import Any
 
 TEMPORARY = ".dspodfl-"
 """Temporary files begin with this: their length does not depend on the name they stand in for."""
-ASIDE = ".aside-"
+UNCOMMITTED = ".aside-"
 """Checkpoints that are being written, or removed, begin with this."""
 _OLD_TEMPORARY = re.compile(
     r"\.(config\.toml|(metrics|clients|[0-9a-f]{16})\.parquet|(setting|events)\.npz|(summary|grid|result|manifest)\.json"

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 
-from dspodfl.study.store.metrics_log import JOURNAL
-
 MANIFEST = "manifest.json"
 """The file that lists every file of a folder with its checksum."""
+METRICS_LOG = "metrics.jsonl"
+"""The log of metrics while a run is not finished."""
+METRICS_LOGS = (METRICS_LOG, "metrics.journal")
+"""Its name, and the one that version 0.1 gave it."""
 FORMAT = 1
 """What manifests are written in; a later one is refused."""
 KINDS = ("run", "experiment", "cells", "theory")
@@ -27,7 +29,7 @@ CHECKPOINT_FILES = re.compile(
 )
 """Names of the files of a checkpoint."""
 SIGNS_OF_0_1: dict[str, list[list[str]]] = {
-    "run": [["config.toml"], ["summary.json", "metrics.parquet", JOURNAL]],
+    "run": [["config.toml"], ["summary.json", "metrics.parquet", *METRICS_LOGS]],
     "experiment": [["grid.json"]],
     "theory": [["result.json"]],
     "cells": [],

@@ -36,7 +36,7 @@ class Manifest:
     kind: str
     state: str = COMPLETE
     id: str = ""
-    """Of a run: its journal has the same one."""
+    """Of a run: its log of metrics has the same one."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What a run was started with: ``config`` (TOML), ``options``."""
     files: Mapping[str, Entry] = field(default_factory=dict)

@@ -9,18 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dspodfl.analysis import METRICS
 from dspodfl.config import FREE, Config, label_of
 from dspodfl.errors import DataError, InputError
-from dspodfl.study.result import has_journal, read_summary
-from dspodfl.study.store import metrics_log as journal
+from dspodfl.study.result_reader import read_summary
+from dspodfl.study.store import metrics_log
 from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
-from dspodfl.study.store.files import ASIDE
+from dspodfl.study.store.files import UNCOMMITTED
 from dspodfl.study.store.folder import Folder
-from dspodfl.study.store.layout import COMPLETE, INTERRUPTED
+from dspodfl.study.store.folder_reader import has_metrics_log
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, METRICS_LOG, METRICS_LOGS
 from dspodfl.study.store.manifest import DamagedError, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL
-from dspodfl.study.store.rows import Rows
 from dspodfl.study.store.run_folder import CONFIG
 
 SUMMARY = "summary.json"
@@ -38,7 +36,7 @@ class Unfinished:
     """The configuration that the run was started with."""
     options: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
-    """What a person should know: damaged checkpoints that were passed over, damaged lines of the journal."""
+    """What a person should know: damaged checkpoints that were passed over, damaged lines of the log of metrics."""
 
     @staticmethod
     def read(folder: Path) -> Unfinished:
@@ -90,8 +88,8 @@ def _check_none_is_lost(folder: Path, manifest: Manifest) -> None:
     """Refuse to start from the beginning where there are results, or were checkpoints."""
     how = f"it cannot be resumed; what was measured is shown by: dspodfl show {folder}"
     again = f"start it again in a new folder with: dspodfl run {folder / CONFIG} --out NEW"
-    uncommitted = any((folder / FOLDER).glob(f"{ASIDE}*"))  # the process was killed when it wrote its first
-    results = any(name in manifest.files for name in _RESULTS) and not has_journal(folder, manifest)
+    uncommitted = any((folder / FOLDER).glob(f"{UNCOMMITTED}*"))  # the process was killed when it wrote its first
+    results = any(name in manifest.files for name in _RESULTS) and not has_metrics_log(folder, manifest)
     if manifest.state == INTERRUPTED or results:
         raise DataError(f"{folder}: has results of a run, but its checkpoints are gone: {how}; {again}")
     if manifest.checkpoints and not uncommitted:
@@ -104,7 +102,7 @@ def _started_with(folder: Path, manifest: Manifest) -> tuple[Mapping[str, Any], 
         raw, options = tomllib.loads(manifest.about["config"]), dict(manifest.about["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder}: its manifest does not say what the run was started with ({error})") from None
-    found = journal.header(folder / JOURNAL)
+    found = metrics_log.header(metrics_log.path_in(folder))
     if found is not None and found.get("id", "") == manifest.id and "config" in found:
         return found["config"], options
     algorithms = raw.pop("algorithms", [])
@@ -113,16 +111,16 @@ def _started_with(folder: Path, manifest: Manifest) -> tuple[Mapping[str, Any], 
 
 
 def _started_with_0_1(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Configuration and options of a run of version 0.1 that has no checkpoint, from its journal."""
-    found = journal.header(folder / JOURNAL)
+    """Configuration and options of a run of version 0.1 that has no checkpoint, from its log of metrics."""
+    found = metrics_log.header(metrics_log.path_in(folder))
     try:
         if found is not None:
             return found["config"], found["options"]
     except KeyError:
-        raise DataError(f"{folder}: {JOURNAL} is damaged; the run cannot be resumed") from None
-    there = [name for name in (*_RESULTS, JOURNAL) if (folder / name).exists()]
+        raise DataError(f"{folder}: {metrics_log.path_in(folder).name} is damaged; the run cannot be resumed") from None
+    there = [name for name in (*_RESULTS, *METRICS_LOGS) if (folder / name).exists()]
     if there:
-        why = f"has {there[0]}, but no checkpoint and no sound {JOURNAL}"
+        why = f"has {there[0]}, but no checkpoint and no sound {METRICS_LOG}"
         raise DataError(f"{folder}: {why}: it cannot be resumed, and stays as it is")
     if (folder / CONFIG).is_file():
         raise DataError(f"{folder}: not the folder of a run ({CONFIG} is in it, and nothing that a run has measured)")
@@ -130,14 +128,14 @@ def _started_with_0_1(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any
 
 
 def _damage(folder: Path, manifest: Manifest | None) -> list[str]:
-    """What is damaged in the journal: those rows are measured again, or are in the checkpoint."""
-    path = folder / JOURNAL
-    if not path.is_file() or (manifest is not None and not has_journal(folder, manifest)):
+    """What is damaged in the log of metrics: those rows are measured again, or are in the checkpoint."""
+    path = metrics_log.path_in(folder)
+    if not path.is_file() or (manifest is not None and not has_metrics_log(folder, manifest)):
         return []
     try:
-        return [f"{folder}: {damage}" for damage in journal.read(path, Rows(), METRICS).damage]
+        return [f"{folder}: {damage}" for damage in metrics_log.read(path).damage]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [f"{folder}: {JOURNAL} is damaged ({error}): what it had is measured again"]
+        return [f"{folder}: {path.name} is damaged ({error}): what it had is measured again"]
 
 
 def compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -173,7 +171,7 @@ def begun(folder: Path) -> bool:
     """Whether a folder holds anything of a run."""
     try:
         manifest = Folder(folder).manifest()
-        return manifest is not None or (folder / JOURNAL).exists() or (folder / SUMMARY).exists()
+        return manifest is not None or metrics_log.path_in(folder).exists() or (folder / SUMMARY).exists()
     except (DataError, OSError):
         return True
 
@@ -189,7 +187,7 @@ def complete(folder: Path) -> bool:
     if manifest is not None:
         return manifest.kind == "run" and manifest.state == COMPLETE
     try:
-        if (folder / JOURNAL).exists() or not (folder / SUMMARY).exists():
+        if metrics_log.path_in(folder).exists() or not (folder / SUMMARY).exists():
             return False
         return bool(read_summary(files)["study"]["complete"])
     except (OSError, DamagedError) as error:

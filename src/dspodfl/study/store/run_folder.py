@@ -12,21 +12,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dspodfl.analysis import METRICS, MetricsRow
+from dspodfl.analysis import MetricsRow
 from dspodfl.config import labels_of
 from dspodfl.errors import DataError, InputError
-from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet
-from dspodfl.study.store import lock
-from dspodfl.study.store import metrics_log as journal
+from dspodfl.study.result import ALWAYS, Result, model_file
+from dspodfl.study.store import lock, metrics_log
 from dspodfl.study.store.checkpoint import FOLDER
 from dspodfl.study.store.checkpoint_writer import CheckpointWriter
 from dspodfl.study.store.claiming import abandoned, claim
 from dspodfl.study.store.files import entry_of, sync, write
-from dspodfl.study.store.folder import Folder, looks_ours
-from dspodfl.study.store.layout import CLAIMED, MANIFEST, NEW, UNFINISHED
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.folder_reader import has_metrics_log, looks_ours
+from dspodfl.study.store.layout import CLAIMED, MANIFEST, METRICS_LOG, NEW, UNFINISHED
 from dspodfl.study.store.manifest import ForeignFileError, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL, Found, MetricsLog
+from dspodfl.study.store.metrics_log import LogContent, MetricsLog
 from dspodfl.study.store.rows import Rows
+from dspodfl.study.tables import read_parquet
 
 CONFIG = "config.toml"
 """The file of the resolved configuration."""
@@ -50,7 +51,7 @@ class RunFolder(CheckpointWriter):
         self.options = {} if options is None else options
         self._id = secrets.token_hex(8)
         self._config = ""
-        self._journal = MetricsLog(folder / JOURNAL, columns=METRICS)
+        self._log = MetricsLog(folder / METRICS_LOG)
         self._made: list[Path] = []
         self._checked = self._claimed = self._begun = self._reopened = False
 
@@ -72,7 +73,7 @@ class RunFolder(CheckpointWriter):
             InputError: Says what is wrong with it.
         """
         more = ["events.npz"] if self.options.get("record") else []
-        claim(self.folder, overwrite=overwrite, names=[*ALWAYS, JOURNAL, *more])
+        claim(self.folder, overwrite=overwrite, names=[*ALWAYS, METRICS_LOG, *more])
         for name in (FOLDER, *(["models"] if self.options.get("models") else [])):
             path = self.folder / name
             if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
@@ -127,13 +128,12 @@ class RunFolder(CheckpointWriter):
             self._claim()
             if self.folder.exists():
                 raise FileExistsError(str(self.folder))
-            os.rename(new, self.folder)
+            self._files.rename(self.folder)
             sync(parent)
         except BaseException:
             _discard(self._files)
             self._files = files
             raise
-        self._files.moved(self.folder)
 
     def _claim(self) -> None:
         """Write the configuration, and that the folder is a run's."""
@@ -172,13 +172,13 @@ class RunFolder(CheckpointWriter):
     def _take(self, field: str) -> None:
         try:
             self._files.take()
-        except lock.Held as error:
-            who = f" (process {error.args[0]} is)" if error.args[0] else ""
+        except lock.LockHeldError as error:
+            who = f" (process {error.process} is)" if error.process else ""
             raise InputError(field, str(self.folder), f"a folder that no other run is writing to{who}") from None
 
     def release(self) -> None:
         """Release the folder; one that was made for nothing is removed."""
-        self._journal.close()
+        self._log.close()
         if self._claimed and not self._begun:
             with suppress(OSError, DataError):
                 self._files.remove(self._files.known())
@@ -195,7 +195,7 @@ class RunFolder(CheckpointWriter):
     def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[MetricsRow], **extra: Any) -> None:
         """Write the first rows of a run, or those it is resumed with: from now on the folder is its own.
 
-        What the journal of a run that died has beyond its checkpoint stays there until it is measured again.
+        Rows that the log of a run that died has beyond its checkpoint stay there until they are measured again.
         """
         try:
             if self._reopened:
@@ -206,36 +206,38 @@ class RunFolder(CheckpointWriter):
             ) as change:
                 result.save_setting(change)
             if not self._reopened:
-                self._journal.begin({**header, "id": self._id}, rows, **extra)
+                self._log.begin({**header, "id": self._id}, rows, **extra)
             sync(self.folder)
         except OSError as error:
             self._fail("the first rows", error)
         self._begun = True
 
     def _continue(self, header: Mapping[str, Any], rows: Iterable[MetricsRow], extra: Mapping[str, Any]) -> None:
-        """Append to the journal of the run, if it is sound; else write one with all that is known."""
+        """Append to the log of the run, if it is sound; else write one with all rows that are known."""
         manifest = self._files.manifest()
         self._id = manifest.id if manifest else ""
         header = {**header, "id": self._id}
-        found = self._found(manifest)
-        if found is None or found.damage or found.header is None or tuple(found.header.get("columns", ())) != METRICS:
+        path = metrics_log.path_in(self.folder)
+        found = self._logged(path, manifest)
+        if found is None or found.damage or found.header is None or path.name != METRICS_LOG:
             before: Iterable[MetricsRow] = found.rows if found else self._result_rows()
-            self._journal.begin(header, chain(before, rows), **extra)
+            self._log.begin(header, chain(before, rows), **extra)
+            if found is not None and path.name != METRICS_LOG:
+                path.unlink()
         else:
             known = len(found.rows)
-            self._journal.resume(header, found)
+            self._log.resume(header, found)
             found.rows.extend(rows)
             if len(found.rows.latest()) > known:  # a power cut has taken rows that the checkpoint has
-                self._journal.append(list(rows), **extra)
+                self._log.append(list(rows), **extra)
 
-    def _found(self, manifest: Manifest | None) -> Found | None:
-        """What the journal says, if it is that of this run."""
-        path = self.folder / JOURNAL
-        if not (has_journal(self.folder, manifest) if manifest else looks_ours(path, JOURNAL)):
+    def _logged(self, path: Path, manifest: Manifest | None) -> LogContent | None:
+        """What the log of metrics says, if it is that of this run."""
+        if not (has_metrics_log(self.folder, manifest) if manifest else looks_ours(path, path.name)):
             return None
         try:
-            return journal.read(path, Rows(), METRICS)
-        except (OSError, ValueError, KeyError, TypeError):  # nothing whole is in it
+            return metrics_log.read(path)
+        except (OSError, ValueError, KeyError, TypeError):  # no line of it is sound
             return None
 
     def _result_rows(self) -> Rows:
@@ -253,7 +255,7 @@ class RunFolder(CheckpointWriter):
     def note(self, rows: Sequence[MetricsRow], **beside: Any) -> None:
         """Rows of an evaluation."""
         try:
-            self._journal.append(rows, **beside)
+            self._log.append(rows, **beside)
         except OSError as error:
             self._fail("what was measured", error)
 
@@ -262,8 +264,8 @@ class RunFolder(CheckpointWriter):
         self._config = result.config_toml
         try:
             result.write(self._files, self._id, models=models, about=self._about())
-            self._journal.close()
-            self._files.remove_journal(self._files.manifest())
+            self._log.close()
+            self._files.remove_metrics_log(self._files.manifest())
             if result.summary["study"]["complete"]:
                 self._files.clean()
         except OSError as error:
@@ -281,7 +283,7 @@ def _sweep(parent: Path) -> None:
     """Delete the folders next to a new one that never got their name, because their process was killed."""
     for path in parent.glob(f"{_NEW}*"):
         files = Folder(path)
-        with suppress(OSError, lock.Held):
+        with suppress(OSError, lock.LockHeldError):
             files.take()
             _discard(files)
 
