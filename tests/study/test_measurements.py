@@ -135,7 +135,7 @@ def save_checkpoint(monkeypatch, tmp_path):
     _, study, _ = build(tiny())
     store = CheckpointStore(tmp_path, keep=10)
     whole = gone_through(study, store=store)
-    return study, whole, [load(path) for path in store.sealed()[:0:-1]]
+    return study, whole, [load(path) for path in store.committed()[:0:-1]]
 
 
 def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(save_checkpoint):

@@ -1,7 +1,7 @@
 """The columns of metrics.parquet: name, type, meaning, and since which version of the schema, in one place.
 
 To add a column, add a `Column` to the end of the list, with ``since`` one more than `SCHEMA` was. A column that an
-older file does not have is null there: old runs and finished cells stay what they are. The column of a new cost
+older file does not have is null there: old runs and finished cells stay valid. The column of a new cost
 (`dspodfl.network.COSTS`) is added by itself.
 """
 
@@ -29,11 +29,11 @@ class Column:
     """A column of metrics.parquet.
 
     Attributes:
-        name: of the column.
-        type: of its values; a column of a later schema is of numbers, which may be null.
-        line: what it means.
-        since: the version of the schema that has it first.
-        of: how it is made from the rest of the row; None where the evaluation itself measures it.
+        name: The name of the column.
+        type: The type of its values; a column of a later schema is of numbers, which may be null.
+        line: What it means.
+        since: The version of the schema that has it first.
+        of: Computes it from the rest of the row; None where the evaluation itself measures it.
     """
 
     name: str
@@ -174,7 +174,7 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of an older schema with the columns that it does not have, null.
 
     Args:
-        table: rows of metrics.parquet, perhaps with others (the axes of a grid).
+        table: Rows of metrics.parquet, perhaps with other columns (the axes of a grid).
 
     Returns:
         The same table where it has all columns. Columns of the first schema are never added: a table without one is no
@@ -184,7 +184,7 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     if not later:
         return table
     out = table.assign(**dict.fromkeys(later, float("nan")))
-    own = [name for name in out if name not in METRICS]
-    out = out[own + [name for name in METRICS if name in out]]
+    others = [name for name in out if name not in METRICS]
+    out = out[others + [name for name in METRICS if name in out]]
     out.attrs = table.attrs
     return out

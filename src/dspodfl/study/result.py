@@ -43,7 +43,7 @@ FILES = (
 """What a result's folder may hold, besides ``models/``."""
 ALWAYS = tuple(name for name in FILES if name not in (EVENTS, MANIFEST))
 """What every result writes."""
-FORMAT = 1
+KIND, FORMAT = "run", 1
 """Of summary.json."""
 
 
@@ -175,7 +175,7 @@ class Result:
         Returns:
             The summary, with ``kind`` and ``format``.
         """
-        return {"kind": "run", "format": FORMAT, **self.summary}
+        return {"kind": KIND, "format": FORMAT, **self.summary}
 
     def _names(self, models: bool) -> list[str]:
         """The files that are written."""

@@ -17,13 +17,13 @@ from torch import Tensor
 from dspodfl.analysis import METRICS, complete, from_config, summarize
 from dspodfl.config import labels_of
 from dspodfl.errors import DataError, bounded
-from dspodfl.study.result import FORMAT, Result
+from dspodfl.study.result import FORMAT, KIND, Result
 from dspodfl.study.store import events_file, metrics_log
 from dspodfl.study.store.files import safetensors_about
 from dspodfl.study.store.folder_reader import FolderReader, has_metrics_log
 from dspodfl.study.store.layout import COMPLETE
 from dspodfl.study.store.manifest import DamagedError, Manifest
-from dspodfl.study.store.schemas import check_summary
+from dspodfl.study.store.schemas import check_format, check_summary
 from dspodfl.study.tables import Key, ordered, progress, read_parquet
 
 _MODELS = "*-seed*.safetensors"
@@ -134,12 +134,9 @@ def read_summary(files: FolderReader) -> dict[str, Any]:
         content = bounded.parse_json(files.read("summary.json", bounded.JSON))
     except ValueError as error:
         raise DamagedError(f"{files.path}: summary.json is damaged ({error})") from None
-    if isinstance(content, dict):
-        kind, later = content.pop("kind", "run"), content.pop("format", FORMAT)
-        if kind != "run" or not isinstance(later, int) or later > FORMAT:
-            raise DataError(f"{files.path}: summary.json is of kind {kind!r}, format {later!r}; here 'run', {FORMAT}")
+    check_format(content, {KIND}, FORMAT, f"{files.path}: summary.json")
     check_summary(content, f"{files.path}: summary.json")
-    return dict(content)
+    return {key: value for key, value in content.items() if key not in ("kind", "format")}
 
 
 def read_config(files: FolderReader) -> str:

@@ -859,7 +859,7 @@ def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, m
 def test_a_folder_of_0_1_is_read_resumed_and_overwritten(dspodfl):
     folder = stopped(dspodfl.folder / "out")
     (folder / MANIFEST).unlink()
-    assert CheckpointStore(folder).sealed()
+    assert CheckpointStore(folder).committed()
     assert dspodfl("show", "out").code == 0
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
     assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)

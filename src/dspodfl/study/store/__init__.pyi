@@ -32,6 +32,7 @@ from .resume import other_place as other_place
 from .rows import Rows as Rows
 from .run_folder import CONFIG as CONFIG
 from .run_folder import RunFolder as RunFolder
+from .schemas import check_format as check_format
 from .schemas import check_outcome as check_outcome
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Unfinished",
     "abandoned",
     "begun",
+    "check_format",
     "check_outcome",
     "checkpoint",
     "claim",

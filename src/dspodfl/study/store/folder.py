@@ -2,14 +2,14 @@
 
 Every folder that is written (of a run, of a sweep or experiment, of finished cells, of the theory) has a
 ``manifest.json``. It says what the folder is (``kind``, ``format``, ``state``) and has the size and SHA-256 of every
-file of ours, and its own. What follows from it:
+file of dspodfl, and its own. What follows from it:
 
 - a file that is read is compared with it: one flipped bit is found;
 - only files that it names, and that are what was written, are replaced or deleted: files of others are left alone, and
   where one has a name that must be written, that is an error and nothing is changed;
 - a change of several files is one `Change`: temporary files first, then a manifest that has the old and the new
-  checksums, then the renaming, then the manifest of what is there. A process that is killed at any instant leaves files
-  that are whole, each the old or the new one.
+  checksums, then the renaming, then the manifest of what is there. A process that is killed at any instant leaves
+  complete files, each the old or the new one.
 
 Folders of version 0.1 have no manifest. They are read without being verified; their files are known by their content.
 """
@@ -227,9 +227,9 @@ class Folder(FolderReader):
         for name in METRICS_LOGS:
             path = self.path / name
             found = metrics_log.header(path)
-            theirs = found is not None and manifest is not None and found.get("id", "") != manifest.id
-            lost = found is None and (manifest is None or manifest.state != UNFINISHED)
-            if path.is_file() and not path.is_symlink() and not theirs and not lost:
+            foreign = found is not None and manifest is not None and found.get("id", "") != manifest.id
+            damaged = found is None and (manifest is None or manifest.state != UNFINISHED)
+            if path.is_file() and not path.is_symlink() and not foreign and not damaged:
                 path.unlink()
 
     def checkpoints(self) -> tuple[str, ...]:
@@ -240,8 +240,8 @@ class Folder(FolderReader):
         """
         found = [path for path in self._inside(CHECKPOINTS) if path.name.isdecimal() and path.is_dir()]
         manifest = self.manifest() if recognised_manifest(self.path) else None
-        ours = [p.name for p in found if (p.name in manifest.checkpoints if manifest else _is_checkpoint(p))]
-        return tuple(sorted(ours, key=int))
+        names = [p.name for p in found if (p.name in manifest.checkpoints if manifest else _is_checkpoint(p))]
+        return tuple(sorted(names, key=int))
 
     def remove_checkpoints(self, names: Collection[str]) -> None:
         """Delete checkpoints; files of others in them stay.
@@ -315,7 +315,7 @@ class Folder(FolderReader):
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Whether a folder is a checkpoint, whole or damaged, and nothing else is in it."""
+    """Whether a folder is a checkpoint, complete or damaged, without other files."""
     if path.is_symlink():
         return False
     names = [file.name for file in path.iterdir()]

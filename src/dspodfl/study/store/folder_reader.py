@@ -122,7 +122,7 @@ class FolderReader:
         return {name: entry_of(self.path / name) for name in names if self._ours(name, manifest)}
 
     def _recognised(self) -> list[str]:
-        """The files of a folder of version 0.1, if it is one as a whole."""
+        """The files of a folder of version 0.1, if it is one."""
         sign = SIGNS_OF_0_1[self.kind]
         if not all(any(looks_ours(self.path / name, name) for name in some) for some in sign):
             return []
@@ -197,7 +197,7 @@ def looks_ours(path: Path, name: str) -> bool:
 
 
 def recognised_manifest(folder: Path) -> bool:
-    """Return whether a folder has a sound manifest of dspodfl.
+    """Return whether a folder has a manifest of dspodfl that is not damaged.
 
     Args:
         folder: The folder.

@@ -12,16 +12,16 @@ MANIFEST = "manifest.json"
 METRICS_LOG = "metrics.jsonl"
 """The log of metrics while a run is not finished."""
 METRICS_LOGS = (METRICS_LOG, "metrics.journal")
-"""Its name, and the one that version 0.1 gave it."""
+"""Its name, and the one that earlier versions gave it."""
 FORMAT = 1
 """What manifests are written in; a later one is refused."""
 KINDS = ("run", "experiment", "cells", "theory")
 NEW = "a folder that does not exist yet (or use --overwrite, from Python overwrite=True)"
 """What is allowed where a folder is there already."""
 CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupted", "complete"
-"""States: nothing was measured; something is being measured; a result of what was measured so far; the whole result."""
+"""States: nothing was measured; rows are being measured; a result of what was measured so far; a complete result."""
 PICTURES = re.compile(r"[\w-]+\.(png|svg)")
-"""Drawn again at any time: ours where they look so, whether or not the manifest names them."""
+"""Drawn again at any time: files of dspodfl where they look so, whether or not the manifest names them."""
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints within the folder of a run."""
 CHECKPOINT_FILES = re.compile(

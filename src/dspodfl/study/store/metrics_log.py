@@ -12,7 +12,7 @@ not finite is null.
 A process that dies may leave half a line at the end: it is not read. A damaged line is left out, and counted. A row
 that was measured twice, because the run was resumed from before it, counts as it was measured last.
 
-Version 0.1 wrote `journal_0_1`, which is read as well.
+Earlier versions wrote `metrics_log_0_1`, which is read as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from dspodfl.errors import DataError
-from dspodfl.study.store import journal_0_1
+from dspodfl.study.store import metrics_log_0_1
 from dspodfl.study.store.files import TEMPORARY
 from dspodfl.study.store.layout import METRICS_LOG, METRICS_LOGS
 
@@ -112,7 +112,7 @@ class MetricsLog:
     _rows: int = field(default=0, init=False)
 
     def begin(self, header: Mapping[str, Any], rows: Iterable[MetricsRow], **study: Any) -> None:
-        """Start a new log in place of any other; afterwards it is there as a whole, or not at all.
+        """Start a new log in place of any other; a process that is killed leaves the old or the new one.
 
         Args:
             header: What the run is.
@@ -219,13 +219,13 @@ class _Reader:
         self._open = replace(before, lines=before.lines + 1)
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take what a sound line says."""
+        """Add what an undamaged line says."""
         from dspodfl.analysis import MetricsRow
 
         if isinstance(record.get("header"), dict):
             self.header = record.pop("header")
             self._columns = self.header.get("columns", self._columns)
-        found = [record] if "algorithm" in record else journal_0_1.rows(record, self._columns)
+        found = [record] if "algorithm" in record else metrics_log_0_1.rows(record, self._columns)
         rows = [MetricsRow.of(row) for row in found]
         before = record.get("n")
         if rows and self._open is not None:
@@ -256,13 +256,13 @@ def read(path: Path) -> LogContent:
     [0.5]
 
     Args:
-        path: The log; it may be one of version 0.1.
+        path: The log; it may be one of an earlier version.
 
     Returns:
         What it says.
 
     Raises:
-        ValueError: No line of it is sound.
+        ValueError: All lines are damaged.
         DataError: It is of a later format.
         OSError: It cannot be read.
     """
@@ -292,7 +292,7 @@ def path_in(folder: Path) -> Path:
         folder: The folder of the run.
 
     Returns:
-        ``metrics.jsonl``; the log of version 0.1 where that is the only one.
+        ``metrics.jsonl``; the log of an earlier version where that is the only one.
     """
     return next((folder / name for name in METRICS_LOGS if (folder / name).is_file()), folder / METRICS_LOG)
 
@@ -319,7 +319,7 @@ def header(path: Path) -> dict[str, Any] | None:
 
 
 def _study(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What was spent; version 0.1 wrote it next to the rows."""
+    """What was spent; earlier versions wrote it next to the rows."""
     found = record.get("study", {}) if "rows" not in record else record
     return {key: value for key, value in found.items() if key not in ("n", "rows")}
 
@@ -352,7 +352,7 @@ def _record(line: bytes, path: Path) -> tuple[dict[str, Any], int] | None:
         if tail is not None:
             break
     else:
-        return journal_0_1.record(line)
+        return metrics_log_0_1.record(line)
     body = line[: tail.start()]
     if tail[1] != b"%08x" % zlib.crc32(body):
         return None

@@ -1,4 +1,4 @@
-"""Resuming a run that was interrupted or died: from its folder alone, and under its own configuration alone."""
+"""Resuming a run that was interrupted or died: from its folder alone, and with its own configuration alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
 from dspodfl.study.store.files import UNCOMMITTED
 from dspodfl.study.store.folder import Folder
 from dspodfl.study.store.folder_reader import has_metrics_log
-from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, METRICS_LOG, METRICS_LOGS
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, METRICS_LOGS
 from dspodfl.study.store.manifest import DamagedError, Manifest
 from dspodfl.study.store.run_folder import CONFIG
 
@@ -27,25 +27,36 @@ _RESULTS = (SUMMARY, "metrics.parquet", "events.npz")
 
 @dataclass(frozen=True, eq=False)
 class Unfinished:
-    """What the folder of an unfinished run holds."""
+    """What the folder of an unfinished run holds.
+
+    Attributes:
+        folder: The folder.
+        start: The newest checkpoint that is not damaged; without one the run starts from the beginning.
+        before: The configuration that the run was started with.
+        options: The options that the run was started with.
+        notes: Lines for the user: damaged checkpoints that were skipped, damaged lines of the log of metrics.
+    """
 
     folder: Path
     start: Checkpoint | None
-    """The newest checkpoint that is whole; without one the run starts from the beginning."""
     before: Mapping[str, Any]
-    """The configuration that the run was started with."""
     options: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
-    """What a person should know: damaged checkpoints that were passed over, damaged lines of the log of metrics."""
 
     @staticmethod
     def read(folder: Path) -> Unfinished:
-        """Look through the folder of a run that is to be resumed; nothing in it is changed.
+        """Read the folder of a run that is to be resumed; no file in it is changed.
 
         A run is started from the beginning only where nothing but rows was written, which are kept.
 
+        Args:
+            folder: The folder.
+
+        Returns:
+            What it holds.
+
         Raises:
-            DataError: it is not the folder of a run, its results are damaged, or it cannot be resumed without loss.
+            DataError: It is not the folder of a run, its results are damaged, or it cannot be resumed without loss.
         """
         manifest = Folder(folder).manifest()
         if manifest is not None and manifest.kind != "run":
@@ -64,16 +75,38 @@ class Unfinished:
         return Unfinished(folder, start, before, options, notes + _damage(folder, manifest))
 
     def check(self, config: Config) -> None:
-        """Refuse to resume under another configuration, and name the first key that differs."""
+        """Refuse to resume with another configuration.
+
+        Args:
+            config: The configuration that was given now.
+
+        Raises:
+            InputError: It differs; it names the first key.
+        """
         compare(self.folder, self.before, json.loads(config.model_dump_json()))
 
     def elsewhere(self, about: Mapping[str, Any]) -> list[str]:
-        """A line where device, precision or versions are others than those of the checkpoint."""
+        """Compare device, precision, ranks and versions with those of the checkpoint, as `other_place`.
+
+        Args:
+            about: Those of this process.
+
+        Returns:
+            One line where they differ, else none.
+        """
         return [] if self.start is None else other_place(self.start.about, about)
 
 
 def other_place(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line where device, precision, ranks or versions are others than those of a checkpoint."""
+    """Compare device, precision, ranks and versions with those of a checkpoint.
+
+    Args:
+        before: What the checkpoint says.
+        now: Those of this process.
+
+    Returns:
+        One line where they differ, else none.
+    """
     was, is_ = (
         {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
         | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
@@ -120,7 +153,7 @@ def _started_with_0_1(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any
         raise DataError(f"{folder}: {metrics_log.path_in(folder).name} is damaged; the run cannot be resumed") from None
     there = [name for name in (*_RESULTS, *METRICS_LOGS) if (folder / name).exists()]
     if there:
-        why = f"has {there[0]}, but no checkpoint and no sound {METRICS_LOG}"
+        why = f"has {there[0]}, but no checkpoint and no sound {metrics_log.path_in(folder).name}"
         raise DataError(f"{folder}: {why}: it cannot be resumed, and stays as it is")
     if (folder / CONFIG).is_file():
         raise DataError(f"{folder}: not the folder of a run ({CONFIG} is in it, and nothing that a run has measured)")
@@ -139,9 +172,17 @@ def _damage(folder: Path, manifest: Manifest | None) -> list[str]:
 
 
 def compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse a configuration that differs from the one that a run was started with, and name the first key.
+    """Refuse a configuration that differs from the one that a run was started with.
 
-    Tables that change nothing that is computed may differ.
+    Tables that do not change the results may differ.
+
+    Args:
+        folder: The folder of the run.
+        before: The configuration of the run.
+        now: The configuration that was given now.
+
+    Raises:
+        InputError: They differ; it names the first key.
     """
     found = _difference(before, now)
     if found:
@@ -150,13 +191,16 @@ def compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 
 def compare_complete(folder: Path, config: Config, brought: Iterable[str] = (), own: Iterable[str] = ()) -> None:
-    """Refuse a configuration that differs from that of a complete run, and name the first key.
+    """Refuse a configuration that differs from that of a complete run.
 
     Args:
-        folder: of the run.
-        config: as it was given now.
-        brought: tables that were given from Python, and are not compared.
-        own: algorithms that were given from Python.
+        folder: The folder of the run.
+        config: The configuration that was given now.
+        brought: Tables that were given from Python, and are not compared.
+        own: The labels of algorithms that were given from Python.
+
+    Raises:
+        InputError: They differ; it names the first key.
     """
     before = config_of(folder, own).model_dump(mode="json")
     now = json.loads(config.model_dump_json())
@@ -168,7 +212,14 @@ def compare_complete(folder: Path, config: Config, brought: Iterable[str] = (), 
 
 
 def begun(folder: Path) -> bool:
-    """Whether a folder holds anything of a run."""
+    """Return whether a folder holds a file of a run.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        True also where its manifest is damaged.
+    """
     try:
         manifest = Folder(folder).manifest()
         return manifest is not None or metrics_log.path_in(folder).exists() or (folder / SUMMARY).exists()
@@ -177,10 +228,16 @@ def begun(folder: Path) -> bool:
 
 
 def complete(folder: Path) -> bool:
-    """Whether a folder holds a run with nothing left to do.
+    """Return whether a folder holds a complete run.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        False where something of the run is left to do, or there is none.
 
     Raises:
-        DataError: its manifest or, of version 0.1, its summary is damaged.
+        DataError: Its manifest or, of version 0.1, its summary is damaged.
     """
     files = Folder(folder)
     manifest = files.manifest()
@@ -191,13 +248,24 @@ def complete(folder: Path) -> bool:
             return False
         return bool(read_summary(files)["study"]["complete"])
     except (OSError, DamagedError) as error:
-        if CheckpointStore(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
+        if CheckpointStore(folder).committed():  # it was interrupted, and can be resumed from its checkpoint
             return False
         raise DataError(f"{folder}: {str(error).removeprefix(f'{folder}: ')}: the run is left as it is") from None
 
 
 def config_of(folder: Path, own: Iterable[str] = ()) -> Config:
-    """The configuration in the folder of a run, without the algorithms that were given from Python."""
+    """Read the configuration in the folder of a run.
+
+    Args:
+        folder: The folder.
+        own: The labels of algorithms that were given from Python; they are left out.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        DataError: There is none, or it is damaged.
+    """
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder}: not the folder of a run (no {CONFIG} in it)")
     try:

@@ -145,10 +145,17 @@ _TEXT = pd.Series(["a"]).dtype
 
 
 def warning(count: int) -> str | None:
-    """What to say before a run of this many rows; None where there is nothing to say."""
+    """Return a warning before a run of very many rows.
+
+    Args:
+        count: The number of rows that are expected.
+
+    Returns:
+        The text; None where there are not too many.
+    """
     if count <= MANY:
         return None
-    memory, disk = count * 300 / 1e9, count * 350 / 1e9
+    memory, disk = count * 300 / 1e9, count * 750 / 1e9
     return (
         f"about {count:,} rows will be measured: they take {memory:.1f} GB of memory and {disk:.1f} GB of disk; "
         "a larger eval.every makes them fewer"

@@ -1,4 +1,4 @@
-"""The folder of a run: taken for one run alone, it has what is measured, checkpoints, and the result."""
+"""The folder of a run: locked for one process, it has the log of metrics, checkpoints, and the result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunFolder(CheckpointWriter):
 
     Args:
         folder: Where it is, or will be.
-        options: What the process that resumes the run should know of how it was started.
+        options: The options of the run, for the process that resumes it.
         clock: Seconds that never go back.
     """
 
@@ -70,7 +70,7 @@ class RunFolder(CheckpointWriter):
             overwrite: Whether it may exist.
 
         Raises:
-            InputError: Says what is wrong with it.
+            InputError: It exists, cannot be written, or a file of others has a name that must be written.
         """
         more = ["events.npz"] if self.options.get("record") else []
         claim(self.folder, overwrite=overwrite, names=[*ALWAYS, METRICS_LOG, *more])
@@ -83,12 +83,15 @@ class RunFolder(CheckpointWriter):
     def create(self, *, overwrite: bool, config: str = "") -> None:
         """Take a folder for a new run: one that does not exist yet, unless it may be overwritten.
 
-        A new folder appears with its configuration in it: whenever the process is killed, the run can be resumed. What
-        an existing one holds of another run stays there until something was measured.
+        A new folder appears with its configuration in it: whenever the process is killed, the run can be resumed. Files
+        of another run in an existing folder stay there until the first rows are written.
 
         Args:
-            overwrite: whether the folder may exist.
-            config: the resolved configuration, as TOML.
+            overwrite: Whether the folder may exist.
+            config: The resolved configuration, as TOML.
+
+        Raises:
+            InputError: It exists, another process writes to it, or it cannot be written.
         """
         if not self._checked:
             self.claim(overwrite=overwrite)
@@ -145,7 +148,11 @@ class RunFolder(CheckpointWriter):
         return {"config": self._config, "options": dict(self.options)}
 
     def reopen(self) -> None:
-        """Take the folder of a run that is to be resumed; nothing in it is changed yet."""
+        """Lock the folder of a run that is to be resumed; no file in it is changed yet.
+
+        Raises:
+            InputError: It is no folder, another process writes to it, or it cannot be written.
+        """
         try:
             if not self.folder.is_dir():
                 raise InputError("--resume", str(self.folder), "the folder of a run")
@@ -155,7 +162,11 @@ class RunFolder(CheckpointWriter):
             raise InputError("--resume", str(self.folder), f"a folder that can be written ({error})") from None
 
     def recover(self) -> None:
-        """Finish what a process that was killed had begun in a folder that is resumed: its configuration, cleaning."""
+        """Finish a change that a killed process had begun: its configuration, and the files that it had to delete.
+
+        Raises:
+            InputError: The folder cannot be written.
+        """
         try:
             manifest = self._files.manifest()
             if manifest is not None and self._stale_config(manifest):
@@ -177,7 +188,7 @@ class RunFolder(CheckpointWriter):
             raise InputError(field, str(self.folder), f"a folder that no other run is writing to{who}") from None
 
     def release(self) -> None:
-        """Release the folder; one that was made for nothing is removed."""
+        """Release the folder; a new one without rows is deleted."""
         self._log.close()
         if self._claimed and not self._begun:
             with suppress(OSError, DataError):
@@ -193,9 +204,18 @@ class RunFolder(CheckpointWriter):
     # --- while the run is on its way --------------------------------------------------------------------------
 
     def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[MetricsRow], **extra: Any) -> None:
-        """Write the first rows of a run, or those it is resumed with: from now on the folder is its own.
+        """Write the first rows of a run, or those that it is resumed with, and replace what another run has left.
 
         Rows that the log of a run that died has beyond its checkpoint stay there until they are measured again.
+
+        Args:
+            result: The result before anything is measured: configuration, clients, graphs and rates.
+            header: What the run is.
+            rows: The rows.
+            extra: What was spent until then.
+
+        Raises:
+            DataError: A file could not be written.
         """
         try:
             if self._reopened:
@@ -213,7 +233,7 @@ class RunFolder(CheckpointWriter):
         self._begun = True
 
     def _continue(self, header: Mapping[str, Any], rows: Iterable[MetricsRow], extra: Mapping[str, Any]) -> None:
-        """Append to the log of the run, if it is sound; else write one with all rows that are known."""
+        """Append to the log of the run, if it is not damaged; else write one with all rows that are known."""
         manifest = self._files.manifest()
         self._id = manifest.id if manifest else ""
         header = {**header, "id": self._id}
@@ -237,11 +257,11 @@ class RunFolder(CheckpointWriter):
             return None
         try:
             return metrics_log.read(path)
-        except (OSError, ValueError, KeyError, TypeError):  # no line of it is sound
+        except (OSError, ValueError, KeyError, TypeError):  # all lines are damaged
             return None
 
     def _result_rows(self) -> Rows:
-        """What was measured before the run was interrupted."""
+        """The rows that were measured before the run was interrupted."""
         with suppress(DataError, OSError, ValueError, KeyError):
             if self._files.holds("metrics.parquet"):
                 return Rows.of(read_parquet(self._files.read("metrics.parquet")))
@@ -249,18 +269,34 @@ class RunFolder(CheckpointWriter):
 
     @property
     def begun(self) -> bool:
-        """Whether anything is in the folder."""
+        """Whether rows are in the folder."""
         return self._begun
 
-    def note(self, rows: Sequence[MetricsRow], **beside: Any) -> None:
-        """Rows of an evaluation."""
+    def note(self, rows: Sequence[MetricsRow], **extra: Any) -> None:
+        """Append the rows of an evaluation.
+
+        Args:
+            rows: The rows.
+            extra: What was spent until then.
+
+        Raises:
+            DataError: The log could not be written.
+        """
         try:
-            self._log.append(rows, **beside)
+            self._log.append(rows, **extra)
         except OSError as error:
             self._fail("what was measured", error)
 
     def finish(self, result: Result, *, models: bool) -> None:
-        """Write the result; of one that is complete no checkpoint is needed any more."""
+        """Write the result; the checkpoints of a complete run are deleted.
+
+        Args:
+            result: The result.
+            models: Whether the models are written too.
+
+        Raises:
+            DataError: A file could not be written.
+        """
         self._config = result.config_toml
         try:
             result.write(self._files, self._id, models=models, about=self._about())
@@ -273,7 +309,7 @@ class RunFolder(CheckpointWriter):
 
 
 def _models(config: str) -> list[str]:
-    """The files that the models of a study will be written to."""
+    """The files of the models of a study."""
     raw = tomllib.loads(config)
     seeds = range(raw["seed"], raw["seed"] + raw["seeds"]) if raw else ()
     return [model_file(name, seed) for name in labels_of(raw.get("algorithms", ())) for seed in seeds]

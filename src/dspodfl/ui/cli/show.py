@@ -9,9 +9,9 @@ from rich.text import Text
 
 from dspodfl.analysis import Cost
 from dspodfl.errors import DataError, InputError, bounded
-from dspodfl.study.store import MANIFEST, METRICS_LOG, METRICS_LOGS, Folder, ForeignFileError, Loose, lock
+from dspodfl.study.store import MANIFEST, METRICS_LOG, METRICS_LOGS, Folder, ForeignFileError, Loose, check_format, lock
 from dspodfl.ui.cli.grids import print_outcome
-from dspodfl.ui.cli.theory import print_record, print_sweep
+from dspodfl.ui.cli.theory import FORMAT, KINDS, print_record, print_sweep
 from dspodfl.ui.console.results import ERR, OUT, print_places, print_result, print_unfinished
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ def _record(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder}: {_RESULT} is damaged ({error})") from None
     if not isinstance(found, dict):
         raise DataError(f"{folder}: {_RESULT} is damaged (it is not a table)")
+    if str(found.get("kind")).startswith("theory"):
+        check_format(found, KINDS, FORMAT, f"{folder}: {_RESULT}")
     return found
 
 

@@ -269,6 +269,8 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return list(rows)
 
 
+KINDS, FORMAT = ("theory bound", "theory sweep"), 1
+"""Of result.json."""
 _FILES = ("result.json", "table.csv", "curves.csv", "figure.png", "figure.svg")
 
 
@@ -278,7 +280,7 @@ def _write(
     from dspodfl.analysis.figures import picture
     from dspodfl.study.store import COMPLETE, Folder
 
-    record = {"kind": kind, "format": 1, **record}
+    record = {"kind": kind, "format": FORMAT, **record}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Folder(folder, "theory").change(state=COMPLETE, only=True) as change:

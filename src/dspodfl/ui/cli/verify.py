@@ -155,7 +155,7 @@ def _without_manifest(folder: Path) -> Verified | None:
     except DataError as error:
         found.damage.append(str(error))
     found.damage += _log(folder) if kind == "run" and metrics_log.path_in(folder).is_file() else []
-    for path in checkpoint.CheckpointStore(folder).sealed() if kind == "run" else ():
+    for path in checkpoint.CheckpointStore(folder).committed() if kind == "run" else ():
         try:
             checkpoint.load(path)
         except DataError as error:

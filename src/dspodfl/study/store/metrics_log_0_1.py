@@ -1,4 +1,4 @@
-"""Lines of ``metrics.journal``, the log of metrics that version 0.1 wrote: JSON, a tab, and the CRC-32 of the JSON.
+"""Lines of ``metrics.journal``, the log of metrics of earlier versions: JSON, a tab, and the CRC-32 of the JSON.
 
 {"header": …}                     crc      what the run is, and the columns of its rows
 {"n": 30, "rows": [[…], …], …}    crc      the rows of one evaluation; 30 rows were written before
