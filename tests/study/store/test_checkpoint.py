@@ -141,7 +141,7 @@ def test_it_does_with_models_data_graphs_and_schedules_of_one_s_own(tmp_path):
 
 
 def test_shards_are_cut_where_they_would_be_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_NUMBERS_IN_A_SHARD", 100)
+    monkeypatch.setattr(checkpoint, "_MAX_NUMBERS_IN_A_SHARD", 100)
     monkeypatch.setattr(state, "NUMBERS_IN_A_PIECE", 20)
     whole = run(tiny(**EVERYTHING))
     paths = save_checkpoint(tmp_path / "out", EVERYTHING)
@@ -270,19 +270,28 @@ def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(folder):
         run(resume=folder)
 
 
+def test_a_manifest_of_another_kind_is_not_a_checkpoint(folder):
+    path = CheckpointStore(folder).committed()[0]
+    content = checkpoint.manifest(path) | {"kind": "run"}
+    (path / MANIFEST).write_bytes(checkpoint._signed(content))
+    with pytest.raises(DataError, match="is of kind 'run', not of a checkpoint"):
+        load(path)
+
+
 def test_a_shard_without_some_of_its_clients_is_found_out(tmp_path):
     made = save_checkpoint(tmp_path / "out", EVERYTHING)[3]
     found = load(made)
     pieces = list(found.pieces())
     store = CheckpointStore(tmp_path / "again")
-    aside = store.temporary()
-    entries = checkpoint.shards(aside, "state-r0", pieces[:4]) | checkpoint.shards(aside, "state-r1", pieces[4:])
-    path = store.commit(aside, found, entries)
+    temporary = store.temporary()
+    parts = ("state-r0", pieces[:4]), ("state-r1", pieces[4:])
+    entries = {k: v for name, some in parts for k, v in checkpoint.shards(temporary, name, some).items()}
+    path = store.commit(temporary, found, entries)
     assert [piece.run for piece in load(path).pieces()] == list(range(10))  # shards of several writers are one
-    aside = store.temporary()
-    half = checkpoint.shards(aside, "state-r0", pieces) | checkpoint.shards(aside, "state-r1", pieces[:1])
+    temporary = store.temporary()
+    half = checkpoint.shards(temporary, "state-r0", pieces) | checkpoint.shards(temporary, "state-r1", pieces[:1])
     with pytest.raises(DataError, match="run 0 does not have each of its 8 clients once"):
-        load(store.commit(aside, found, half))
+        load(store.commit(temporary, found, half))
 
 
 # --- full and unwritable disks --------------------------------------------------------------------------------

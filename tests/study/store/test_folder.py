@@ -702,6 +702,13 @@ def test_the_theory_s_folder_is_not_taken_for_a_sweep(dspodfl):
             assert dspodfl("verify", "told").out == "told: theory, 4 files, whole\n"
             (dspodfl.folder / "told" / MANIFEST).unlink()
     assert dspodfl("verify", "told").out.startswith("told: theory, 3 files, can be read, but have no checksums")
+    (dspodfl.folder / "told/result.json").write_text(json.dumps(record | {"format": 2}))
+    answer = dspodfl("show", "told")
+    assert (
+        answer.code == 2
+        and answer.err.count("\n") == 1
+        and "result.json is of kind 'theory bound', format 2" in answer.err
+    )
 
 
 # --- types, names, disks --------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def check_format(content: Any, kinds: Collection[str], newest: int, where: str) 
         DataError: It is of another kind, or of a later format.
     """
     kind, later = (content.get("kind"), content.get("format", newest)) if isinstance(content, dict) else (None, newest)
-    if (kind is not None and kind not in kinds) or not isinstance(later, int) or later > newest:
+    if (kind is not None and kind not in tuple(kinds)) or not isinstance(later, int) or later > newest:
         allowed = " or ".join(map(repr, kinds))
         raise DataError(f"{where} is of kind {kind!r}, format {later!r}; here {allowed}, {newest}")
 
