@@ -422,9 +422,9 @@ def test_what_is_no_folder_is_refused(folder, tmp_path):
     [
         ("own", "table.csv", "a,b\n1,2\n", "a file in it is damaged"),
         ("own", "metrics.parquet", "x", "metrics.parquet is damaged"),
-        ("own", "result.json", "{}", "result.json is missing or damaged"),
-        ("own", "result.json", "{", "result.json is missing or damaged"),
-        ("own", "result.json", "[" * 100_000, "result.json is missing or damaged (NestedError: lists and objects nest"),
+        ("own", "result.json", "{}", "result.json is damaged"),
+        ("own", "result.json", "{", "result.json is damaged"),
+        ("own", "result.json", "[" * 100_000, "result.json is damaged (NestedError: lists and objects nest"),
         ("run", "config.toml", "a = ", "config.toml is damaged"),
         ("run", "config.toml", "\xff", "config.toml is damaged"),
         (
