@@ -273,7 +273,7 @@ def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(folder):
 def test_a_manifest_of_another_kind_is_not_a_checkpoint(folder):
     path = CheckpointStore(folder).committed()[0]
     content = checkpoint.manifest(path) | {"kind": "run"}
-    (path / MANIFEST).write_bytes(checkpoint._signed(content))
+    (path / MANIFEST).write_bytes(checkpoint.signed(content))
     with pytest.raises(DataError, match="is of kind 'run', not of a checkpoint"):
         load(path)
 
