@@ -59,7 +59,7 @@ def resumed(team, folder, changes):
     each = changes | {"checkpoint": {"every_iterations": 1, "keep": 100}}
     whole = kept(team, Path(folder), each)
     same = []
-    for path in CheckpointStore(Path(folder)).sealed()[::-1]:
+    for path in CheckpointStore(Path(folder)).committed()[::-1]:
         found = load(path)
         again = kept(team, Path(folder), changes, Unfinished(Path(folder), found, found.about["config"], {}))
         models = all(

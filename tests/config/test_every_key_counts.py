@@ -749,7 +749,7 @@ def kept(folder, seconds=0.0, **table):
         simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    return [load(path).iteration for path in CheckpointStore(folder).sealed()][::-1]
+    return [load(path).iteration for path in CheckpointStore(folder).committed()][::-1]
 
 
 @says("Checkpoint.every_iterations", "Checkpoint.keep")

@@ -261,7 +261,7 @@ def a_run_resumed_at_any_iteration_on_as_many_ranks_is_the_same_to_the_bit(found
 
 def a_run_resumed_on_another_number_of_ranks_has_the_same_events(found, split):
     ranks, folder, answers = found
-    newest = CheckpointStore(folder / split).sealed()[0]
+    newest = CheckpointStore(folder / split).committed()[0]
     files = sorted(path.name for path in newest.glob("state-*"))
     assert files == [f"state-{rank:04d}-000.safetensors" for rank in range(ranks)]
     with pytest.warns(UserWarning, match="another place"):
@@ -337,7 +337,7 @@ def test_after_a_kill_the_others_stop_a_restart_goes_on_and_a_second_kill_is_sai
     config = write_toml(tmp_path / "long.toml", LONG)
     out = tmp_path / "out"
     run = start(config, "--ranks", 2, "--max-restarts", 1, "--out", out)
-    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
     before = ranks_of(run)
     before[1].kill()
     wait_for(lambda: not any(process.is_running() for process in before), "the end of the others")
@@ -363,7 +363,7 @@ def test_sigterm_puts_away_where_all_ranks_stand_and_another_number_of_ranks_goe
     config = write_toml(tmp_path / "long.toml", LONG)
     out = tmp_path / "out"
     run = start(config, "--ranks", 2, "--out", out)
-    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
     run.terminate()
     _, said = run.communicate(timeout=60)
     assert run.returncode == 143, said

@@ -287,7 +287,7 @@ def test_a_signal_ends_an_evaluation_between_two_batches_and_resume_gives_the_sa
     assert len(done) == batch, "the batch that was running, and no other"
     stands = 2 if batch < 2 + BATCHES else 3
     assert f"interrupted after iteration {stands}" in answer.err
-    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").committed()[0])
     assert kept.iteration == stands and kept.metrics["iteration"].max() < stands
     assert pd.read_parquet(tmp_path / "out/metrics.parquet")["iteration"].max() < stands
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
@@ -318,7 +318,7 @@ def test_a_second_wave_that_is_stopped_in_its_first_evaluation_begins_again(monk
         signal_before(patch, 2 + 2 * 5 * 2 + 1)  # the first wave: one model, then twice five, on two batches of samples
         with pytest.raises(KeyboardInterrupt):
             run(Config(**CONVOLUTIONAL), out=tmp_path / "out")
-    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").committed()[0])
     assert (kept.iteration, len(kept.plan.done), list(kept.pieces())) == (0, 1, [])
     monkeypatch.setattr(Result, "draw", lambda *_: set())
     assert run(resume=tmp_path / "out").metrics.equals(whole.metrics)
@@ -352,7 +352,7 @@ def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_pat
         return rows, simulation.stopped
 
     assert together(2, work) == [([0], True)] * 2 and heard
-    kept = load(CheckpointStore(tmp_path / split).sealed()[0])
+    kept = load(CheckpointStore(tmp_path / split).committed()[0])
     assert kept.iteration == 2 and kept.about["pending"] == [0, 1] and kept.metrics["iteration"].max() == 0
 
     def go_on(team):
@@ -423,7 +423,7 @@ def test_ranks_end_an_evaluation_between_two_meetings_and_a_resume_gives_the_sam
 
     for rows, has_stopped, _ in together(2, stopped):
         assert has_stopped and 14 not in rows
-    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").committed()[0])
     assert kept.about["behind"] and kept.about["pending"]
     assert kept.about["format"] == 3
     assert max(kept.metrics["iteration"]) < kept.iteration

@@ -10,13 +10,14 @@ from tests.study.test_waves import in_waves
 from tests.teams import together
 
 from dspodfl import InputError, Simulation
+from dspodfl.analysis import MetricsRow
 from dspodfl.engine import LocalTransport
 from dspodfl.study.builder import build
 from dspodfl.study.measurement import Hooks
 from dspodfl.study.measurements import StudyProgress
-from dspodfl.study.result import typed
 from dspodfl.study.runner import measure
 from dspodfl.study.store.checkpoint import CheckpointStore, load
+from dspodfl.study.tables import typed
 from dspodfl.study.waves import Plan
 from dspodfl.study.work_split import WorkSplit
 
@@ -36,7 +37,8 @@ def divided(team, kind):
 
 def looked_at(iteration, wave, plan, models=None):
     """A measurement of every run of a wave; the models of a run are its number, and the iteration."""
-    rows = [{"algorithm": STUDY.runs[r].algorithm, "seed": STUDY.runs[r].seed, "iteration": iteration} for r in wave]
+    names = [(STUDY.runs[r].algorithm, STUDY.runs[r].seed) for r in wave]
+    rows = [MetricsRow.of({"algorithm": name, "seed": seed, "iteration": iteration}) for name, seed in names]
     accuracies = [torch.full((2,), 0.1 * iteration) for _ in wave]
     own = models or (lambda r: torch.tensor([[r, iteration]]))
     about = {"iteration": iteration, "over": iteration == LAST, "plan": plan, "models": own}
@@ -134,7 +136,7 @@ def save_checkpoint(monkeypatch, tmp_path):
     _, study = build(tiny())
     store = CheckpointStore(tmp_path, keep=10)
     whole = gone_through(study, store=store)
-    return study, whole, [load(path) for path in store.sealed()[:0:-1]]
+    return study, whole, [load(path) for path in store.committed()[:0:-1]]
 
 
 def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(save_checkpoint):

@@ -10,23 +10,22 @@ from .progress import Progress as Progress
 from .progress import for_command as for_command
 from .provenance import provenance as provenance
 from .result import Result as Result
-from .result import has_journal as has_journal
-from .result import ordered as ordered
-from .result import parquet as parquet
-from .result import read_config as read_config
-from .result import read_parquet as read_parquet
-from .result import read_summary as read_summary
-from .result import replay as replay
+from .result_reader import read_config as read_config
+from .result_reader import read_summary as read_summary
 from .runner import measure as measure
 from .session import Session as Session
 from .session import SessionHooks as SessionHooks
 from .session import Update as Update
 from .session import open_folder as open_folder
 from .simulation import Simulation as Simulation
+from .store.events_file import replay as replay
 from .study import Method as Method
 from .study import Setting as Setting
 from .study import Study as Study
 from .study import joined as joined
+from .tables import ordered as ordered
+from .tables import parquet as parquet
+from .tables import read_parquet as read_parquet
 from .terminal import say as say
 from .timing import Stopwatch as Stopwatch
 from .timing import spent as spent
@@ -64,7 +63,6 @@ __all__ = [
     "expected_seconds",
     "for_command",
     "free_memory",
-    "has_journal",
     "joined",
     "measure",
     "open_folder",

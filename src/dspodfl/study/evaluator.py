@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.analysis import DERIVED, METRICS, MetricsRow
+from dspodfl.analysis import DERIVED, METRICS, Measures, MetricsRow, Value
 from dspodfl.engine import Counters, Snapshot, Split, Stack
 from dspodfl.network import COSTS, Spent
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
@@ -81,7 +81,7 @@ class Evaluator:
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
             run, counters, evaluated = self._stack.runs[r], counted[r], _finite(results.get(r))
-            row: MetricsRow = dict.fromkeys(METRICS)
+            row: dict[str, Value] = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
             row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
             row["diverged"] = diverged or evaluated is None
@@ -90,7 +90,7 @@ class Evaluator:
                 row |= evaluated.row
                 values = None if of_clients is None else of_clients.tolist()
                 row |= {column.name: column.of(row, values) for column in DERIVED if column.of is not None}
-            rows.append(row)
+            rows.append(MetricsRow.of(row))
             accuracies.append(None if of_clients is None else self._of_all_clients(r, of_clients))
         return rows, accuracies
 
@@ -241,7 +241,7 @@ class Evaluator:
         Sums over clients are exact, so that they do not depend on how clients are stacked or split.
         Shapes: own (evaluated clients,) or (1,) where all have one model, of_average (1,), average (width,).
         """
-        row: MetricsRow = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
+        row: Measures = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
         accuracy = None
         if own.accuracy is not None and of_average.accuracy is not None:
             accuracy = own.accuracy.cpu()
@@ -257,7 +257,7 @@ class Evaluator:
         return RunEvaluation(row, accuracy)
 
 
-def costs(counters: Counters, iteration: int, link_bytes: int) -> MetricsRow:
+def costs(counters: Counters, iteration: int, link_bytes: int) -> Measures:
     """Return what a run has spent until an iteration, in the column of each cost."""
     spent = Spent(
         counters.delay_processing,
@@ -299,7 +299,7 @@ class _Batches:
 class RunEvaluation:
     """The metrics of the models of one run."""
 
-    row: MetricsRow
+    row: Measures
     accuracies: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
 
 

@@ -261,7 +261,7 @@ class _Runner:
                     yield measured(snapshot, [], [], stopped=True)
                     rows, accuracies = evaluator.evaluate(snapshot)
                 for r, row, lost in zip(snapshot.runs, rows, snapshot.diverged, strict=True):
-                    if row["diverged"] and not lost:
+                    if row.diverged and not lost:
                         snapshot.lose(r)
                         if runs[r].spends:
                             self.ended.setdefault(stacked[r], snapshot.iteration)

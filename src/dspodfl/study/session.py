@@ -22,13 +22,13 @@ from dspodfl.engine import Transport, choose_precision
 from dspodfl.study.measurement import Hooks, Measurement
 from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
-from dspodfl.study.result import Key
 from dspodfl.study.runner import measure
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.checkpoint_writer import CheckpointWriter
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.study.study import Study
+from dspodfl.study.tables import Key
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.waves import Plan
 from dspodfl.study.work_split import Pace, WorkSplit, agreed

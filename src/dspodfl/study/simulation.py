@@ -21,11 +21,12 @@ from dspodfl.study.builder import build
 from dspodfl.study.forecast import ADVICE, Work, expected_seconds
 from dspodfl.study.measurement import Measurement
 from dspodfl.study.progress import Progress
-from dspodfl.study.result import Result, ordered
+from dspodfl.study.result import Result
 from dspodfl.study.session import Session, SessionHooks
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.rows import warning
 from dspodfl.study.store.run_folder import RunFolder
+from dspodfl.study.tables import ordered
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.user_inputs import UserInputs
 from dspodfl.study.waves import Plan, free_memory

@@ -17,6 +17,7 @@ from dspodfl.errors import InputError
 
 REQUEST = "request.json"
 """The file of the meeting directory that has the command and its options."""
+_KIND, _FORMAT = "request", 1
 COMMANDS = {
     "run": ("dspodfl.ui.cli.run", "RunOptions", "run_command"),
     "sweep": ("dspodfl.ui.cli.grids", "SweepOptions", "sweep_command"),
@@ -64,7 +65,8 @@ def launch(command: str, options: Any, ranks: int, max_restarts: int) -> int:
     from dspodfl.engine.transport import torch_distributed as distributed
 
     kind, _ = _found(command)
-    request = {"command": command, "options": TypeAdapter(kind).dump_python(options, mode="json")}
+    request = {"kind": _KIND, "format": _FORMAT, "command": command}
+    request["options"] = TypeAdapter(kind).dump_python(options, mode="json")
     files = {REQUEST: json.dumps(request).encode()}
     return distributed.launch(ranks, [], max_restarts=max_restarts, module=__spec__.name, files=files)
 
@@ -77,8 +79,10 @@ def _found(command: str) -> tuple[Any, Callable[[Any], None]]:
 def _rank() -> int:
     """Run the command of the request."""
     from dspodfl.engine.transport import launch as launcher
+    from dspodfl.study.store import check_format
 
     request = json.loads(launcher.shared_file(REQUEST))
+    check_format(request, {_KIND}, _FORMAT, REQUEST)
     kind, function = _found(request["command"])
     function(TypeAdapter(kind).validate_python(request["options"]))
     return 0

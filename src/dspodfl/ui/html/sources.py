@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dspodfl.errors import DataError, bounded
 from dspodfl.experiments import RESULT, is_theory
-from dspodfl.study.store import COMPLETE, INTERRUPTED, JOURNAL, MANIFEST, Folder, Manifest
+from dspodfl.study.store import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest, metrics_log
 
 SUMMARY, GRID = "summary.json", "grid.json"
 LARGEST = 64 * 2**20
@@ -66,7 +66,7 @@ def _state(folder: Path) -> str | None:
             return _state_of(folder, manifest)
         if (folder / RESULT).is_file():
             return _THEORY + _without(folder) if _is_theory(folder) else "finished"
-        if (folder / JOURNAL).is_file():
+        if metrics_log.path_in(folder).is_file():
             return f"not finished; continue it with: dspodfl run --resume {folder}"
         if (folder / SUMMARY).is_file():
             return "finished"
