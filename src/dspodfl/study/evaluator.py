@@ -72,7 +72,7 @@ class Evaluator:
         """
         counted = dict(zip(snapshot.runs, snapshot.counters, strict=True))
         fired = {r: (counters.sgd_steps, counters.link_uses) for r, counters in counted.items()}
-        alive = [r for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost]
+        alive = {r: None for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost}  # in order
         known = {r: evaluated for r, (before, evaluated) in self._seen.items() if before == fired.get(r)}
         found = self._evaluate(snapshot, [r for r in alive if r not in known], stop)
         if self._unchanged_without_events:

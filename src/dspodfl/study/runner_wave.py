@@ -296,7 +296,7 @@ class _Runner:
             every=study.every,
             at_delay=study.at_delay,
             points=study.points,
-            tick=lambda k: hooks.tick(k, sum(r not in ended for r in stacked)),
+            tick=_Tick(hooks, stacked, ended),
             on_block=lambda block: hooks.block(block, stacked),
             reach=_reach(hooks, until),
             split=split,
@@ -313,3 +313,23 @@ def _reach(hooks: Hooks, until: int | None) -> Callable[[int], int] | None:
     if until is None:
         return reach
     return lambda iteration: min(until, reach(iteration)) if reach else until
+
+
+class _Tick:
+    """Calls the hook after every iteration with the number of runs that are not over; they are counted when one ends.
+
+    Args:
+        hooks: What is called.
+        stacked: The runs that advance.
+        ended: Runs that are over; others add to it.
+    """
+
+    def __init__(self, hooks: Hooks, stacked: Sequence[int], ended: Mapping[int, int]) -> None:
+        self._hooks, self._stacked, self._ended = hooks, stacked, ended
+        self._known, self._going = -1, 0
+
+    def __call__(self, k: int) -> None:
+        if len(self._ended) != self._known:
+            self._known = len(self._ended)
+            self._going = sum(r not in self._ended for r in self._stacked)
+        self._hooks.tick(k, self._going)
