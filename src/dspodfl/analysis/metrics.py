@@ -145,7 +145,7 @@ class MetricsRow(Mapping[str, Value]):
         Raises:
             KeyError: `algorithm`, `seed` or `iteration` is absent.
         """
-        numbers = tuple(None if value != value else value for value in map(values.get, NUMBERS))  # noqa: PLR0124
+        numbers = tuple([None if value != value else value for value in map(values.get, NUMBERS)])  # noqa: PLR0124
         key = str(values["algorithm"]), int(values["seed"]), int(values["iteration"])
         return cls(*key, bool(values.get("diverged")), numbers)
 

@@ -85,11 +85,11 @@ class Evaluator:
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
             row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
             row["diverged"] = diverged or evaluated is None
-            of_clients = None if evaluated is None else evaluated.accuracies
+            of_clients = None
             if evaluated is not None:
                 row |= evaluated.row
-                values = None if of_clients is None else of_clients.tolist()
-                row |= {column.name: column.of(row, values) for column in DERIVED if column.of is not None}
+                row |= {column.name: column.of(row, evaluated.own.accuracy) for column in DERIVED if column.of}
+                of_clients = evaluated.own.accuracies
             rows.append(MetricsRow.of(row))
             accuracies.append(None if of_clients is None else self._of_all_clients(r, of_clients))
         return rows, accuracies
@@ -144,7 +144,7 @@ class Evaluator:
             model = snapshot.packed[rows[members[0]]][:1]
             one = problem.evaluate_packed(model, dataset, check)
             for r in members:
-                found[r] = self._read(r, 0.0, one, one, model[0].double())
+                found[r] = self._read(r, 0.0, _Scores.of(one), _Scores.of(one), model[0].double())
         return found
 
     def _evaluate_stacked(self, snapshot: Snapshot, runs: list[int], check: Check) -> dict[int, RunEvaluation]:
@@ -169,15 +169,16 @@ class Evaluator:
         if len(runs) == 1 and len(wanted[0]) > part:  # not copied
             parts = [problem.evaluate_packed(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
             of_average = problem.evaluate_packed(averages.to(problem.dtype), self._dataset(runs[0]), check)
-            return {runs[0]: self._read(runs[0], consensus[0], _joined(parts), of_average, averages[0])}
+            of_clients = _Scores.of(_joined(parts))
+            return {runs[0]: self._read(runs[0], consensus[0], of_clients, _Scores.of(of_average), averages[0])}
         everything = torch.cat([*wanted, averages.to(problem.dtype)])
-        found = problem.evaluate_packed(everything, self._dataset(runs[0]), check)
-        found = Evaluation(None if found.accuracy is None else found.accuracy.cpu(), found.loss.cpu())
+        found = _Scores.of(problem.evaluate_packed(everything, self._dataset(runs[0]), check))
         out, start, last = {}, 0, len(everything) - len(runs)
         for n, r in enumerate(runs):
-            of_average = _part(found, last + n, last + n + 1)
-            out[r] = self._read(r, consensus[n], _part(found, start, start + len(wanted[n])), of_average, averages[n])
-            start += len(wanted[n])
+            end = start + len(wanted[n])
+            average = found.part(last + n, last + n + 1)
+            out[r] = self._read(r, consensus[n], found.part(start, end), average, averages[n])
+            start = end
         return out
 
     def _rounds(self, runs: list[int], split: Split) -> int:
@@ -231,30 +232,32 @@ class Evaluator:
         right = None
         if of_average.accuracy is not None:
             right = assembled([some.accuracy for some in mine if some.accuracy is not None])
-        return self._read(run, consensus, Evaluation(right, loss), of_average, average)
+        return self._read(run, consensus, _Scores.of(Evaluation(right, loss)), _Scores.of(of_average), average)
 
-    def _read(
-        self, run: int, consensus: float, own: Evaluation, of_average: Evaluation, average: Tensor
-    ) -> RunEvaluation:
-        """The columns of a run.
+    def _read(self, run: int, consensus: float, own: _Scores, of_average: _Scores, average: Tensor) -> RunEvaluation:
+        """Return the columns of a run.
 
         Sums over clients are exact, so that they do not depend on how clients are stacked or split.
-        Shapes: own (evaluated clients,) or (1,) where all have one model, of_average (1,), average (width,).
+
+        Args:
+            run: Its number in the stack.
+            consensus: Its consensus error.
+            own: Of each evaluated client, or of one where all have one model.
+            of_average: Of the average model.
+            average: The average model, (width,).
         """
-        row: Measures = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
-        accuracy = None
+        row: Measures = {"consensus_error": consensus, "loss": _mean(own.loss)}
         if own.accuracy is not None and of_average.accuracy is not None:
-            accuracy = own.accuracy.cpu()
-            values = accuracy.tolist()
+            values = own.accuracy
             mean = _mean(values)
             row["accuracy"], row["accuracy_min"] = mean, min(values)
             row["accuracy_std"] = math.sqrt(_mean([(value - mean) ** 2 for value in values]))
-            row["accuracy_average_model"] = float(of_average.accuracy)
+            row["accuracy_average_model"] = of_average.accuracy[0]
         best = self._stack.runs[run].data.optimum
         if best is not None:
             away = self._problem.unpack(average[None])[0].cpu() - torch.from_numpy(best)
             row["optimality_error"] = float(ordered_sum(away.square(), 0))
-        return RunEvaluation(row, accuracy)
+        return RunEvaluation(row, own)
 
 
 def costs(counters: Counters, iteration: int, link_bytes: int) -> Measures:
@@ -300,14 +303,40 @@ class RunEvaluation:
     """The metrics of the models of one run."""
 
     row: Measures
-    accuracies: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
+    own: _Scores  # of each evaluated client, or of one where all models are one
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """Losses and accuracies of some models as numbers, which are quicker to sum up than small tensors."""
+
+    loss: list[float]
+    accuracy: list[float] | None = None
+    accuracies: Tensor | None = None  # the same, (models,), on the CPU
+
+    @staticmethod
+    def of(found: Evaluation) -> _Scores:
+        """Return what an evaluation has found."""
+        if found.accuracy is None:
+            return _Scores(found.loss.tolist())
+        accuracies = found.accuracy.cpu()
+        return _Scores(found.loss.tolist(), accuracies.tolist(), accuracies)
+
+    def part(self, first: int, last: int) -> _Scores:
+        """Return that of models first … last − 1."""
+        if self.accuracy is None or self.accuracies is None:
+            return _Scores(self.loss[first:last])
+        return _Scores(self.loss[first:last], self.accuracy[first:last], self.accuracies[first:last])
 
 
 def _finite(evaluated: RunEvaluation | None) -> RunEvaluation | None:
     """Return None where a metric is not finite: a run whose loss overflows has diverged, finite parameters or not."""
-    if evaluated is None or all(math.isfinite(value) for value in evaluated.row.values() if isinstance(value, float)):
-        return evaluated
-    return None
+    if evaluated is None:
+        return None
+    for value in evaluated.row.values():
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+    return evaluated
 
 
 def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[int]]:
@@ -333,10 +362,6 @@ def _apart(theta: Tensor, averages: Tensor) -> Tensor:
 
 def _there(places: np.ndarray, like: Tensor) -> Tensor:
     return torch.from_numpy(places).to(like.device)
-
-
-def _part(found: Evaluation, first: int, last: int) -> Evaluation:
-    return Evaluation(None if found.accuracy is None else found.accuracy[first:last], found.loss[first:last])
 
 
 def _joined(parts: Sequence[Evaluation]) -> Evaluation:
