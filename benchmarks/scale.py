@@ -30,7 +30,7 @@ from dspodfl.engine import Shard, Split, Stack, events, simulate
 from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.steppers.compiled import Compiled
 from dspodfl.engine.transport.torch_distributed import Group, launch, launched
-from dspodfl.problem.data import load, parts
+from dspodfl.problem.data import load, restrict_to_clients
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
 from dspodfl.study.placement import cut, place
@@ -84,7 +84,7 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
         team = Group(torch.device("cpu"))
         owner = place(graph, data.sizes, run.rates.sgd(np.zeros(1, dtype=np.int64))[0], team.ranks)
         split = Split(Shard.of(stack, [owner], team.rank, team.ranks), team)
-        (held,) = parts([data], [np.flatnonzero(owner == team.rank)])
+        (held,) = restrict_to_clients([data], [np.flatnonzero(owner == team.rank)])
         for method, name in (("_call", "compute"), ("_join", "compute"), ("load", "minibatches")):
             phases.watch(Compiled, method, name)
         phases.watch(Exchange, "start", "send")

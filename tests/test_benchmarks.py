@@ -352,7 +352,7 @@ class _Told:
     def __init__(self, name, turns, heard):
         self.name, self.turns, self.heard = name, turns, heard
 
-    def tell(self, what, *_):
+    def send(self, what, *_):
         self.heard.append(self.name + what)
         self.turns -= what == "go"
         if what == "again" or self.turns == 0:

@@ -64,14 +64,14 @@ def test_the_randomness_page_names_every_address_of_the_stream_of_partitions():
     assert {purpose: (2**20 if power else 0) + int(more or 0) for purpose, power, more in rows} == {
         "shares": 0,
         "order of samples": partitions._SHUFFLE,
-        "order of clients or pieces": partitions._DEAL,
+        "order of clients or pieces": partitions._ORDER,
         "ties": partitions._TIES,
         "held-out test samples": coerce._HOLD_OUT,
     }
 
 
 def test_the_held_out_samples_are_those_of_the_address_that_the_page_gives():
-    kept, held_out = coerce._cut(20, 7, client=2)
+    kept, held_out = coerce._hold_out(20, 7, client=2)
     order = rng.permutation(7, Stream.PARTITION, 20, i=2, k=2**20 + 3)
     assert held_out.tolist() == sorted(order[: 20 // coerce.HELD_OUT].tolist())
     assert sorted([*kept, *held_out]) == list(range(20)) and coerce.HELD_OUT == 6

@@ -54,8 +54,8 @@ def recipes() -> dict[str, list[Block]]:
 RECIPES = recipes()
 
 
-def test_there_are_eleven_recipes_each_of_one_source_file_and_one_test():
-    assert len(RECIPES) == 11
+def test_there_are_twelve_recipes_each_of_one_source_file_and_one_test():
+    assert len(RECIPES) == 12
     for title, blocks in RECIPES.items():
         sources = {block.file for block in blocks if block.file.startswith("src/")}
         tests = [block.file for block in blocks if block.file.startswith("tests/")]

@@ -75,6 +75,7 @@ class Graph:
         Raises:
             InputError: The graph is directed, has parallel edges or a loop.
 
+        >>> import networkx as nx
         >>> Graph.from_networkx(nx.Graph([("lab", "ward")])).labels
         ('lab', 'ward')
         """
