@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import ne
 from typing import TYPE_CHECKING, Any, Literal
 
 from dspodfl.network import COSTS
@@ -145,7 +146,9 @@ class MetricsRow(Mapping[str, Value]):
         Raises:
             KeyError: `algorithm`, `seed` or `iteration` is absent.
         """
-        numbers = tuple([None if value != value else value for value in map(values.get, NUMBERS)])  # noqa: PLR0124
+        numbers = tuple(map(values.get, NUMBERS))
+        if any(map(ne, numbers, numbers)):
+            numbers = tuple([None if value != value else value for value in numbers])  # noqa: PLR0124
         key = str(values["algorithm"]), int(values["seed"]), int(values["iteration"])
         return cls(*key, bool(values.get("diverged")), numbers)
 

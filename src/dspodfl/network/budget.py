@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Kind = str
 """The name of a cost: a key of `COSTS`."""
@@ -16,8 +16,7 @@ EndedBy = Literal["budget", "cap", "diverged"]
 """Why a run ended: its cost reached the budget, it reached its cap of iterations first, or its models diverged."""
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(NamedTuple):
     """What a run has counted: numbers, or arrays or tensors with one for each iteration; delays are sums.
 
     ``link_bytes`` is what one use of a link carries, both ways.

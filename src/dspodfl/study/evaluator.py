@@ -17,6 +17,8 @@ from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, order
 
 Stop = Callable[[], bool]
 """Returns whether to stop."""
+_NO_VALUES: Measures = dict.fromkeys(METRICS)
+"""A row in which no value is known."""
 _MAX_ELEMENTS_PER_CHUNK = 2**25
 """Parameters evaluated at a time (256 MB in float64)."""
 
@@ -81,10 +83,15 @@ class Evaluator:
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
             run, counters, evaluated = self._stack.runs[r], counted[r], _finite(results.get(r))
-            row: dict[str, Value] = dict.fromkeys(METRICS)
-            row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
-            row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
-            row["diverged"] = diverged or evaluated is None
+            row: dict[str, Value] = {
+                **_NO_VALUES,
+                "algorithm": run.algorithm,
+                "seed": run.seed,
+                "iteration": snapshot.iteration,
+                **vars(counters),
+                **costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters),
+                "diverged": diverged or evaluated is None,
+            }
             of_clients = None
             if evaluated is not None:
                 row |= evaluated.row
