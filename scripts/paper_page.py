@@ -19,7 +19,7 @@ import pandas as pd
 from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import NAMES, picture
 from dspodfl.experiments.definition import named, names
-from dspodfl.experiments.result import Outcome
+from dspodfl.experiments.result import ExperimentResult
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "docs" / "paper" / "runs"
@@ -30,7 +30,7 @@ EARLIER = (
 START, END = "<!-- written by scripts/paper_page.py: start -->", "<!-- end -->"
 
 
-def section(outcome: Outcome) -> str:
+def section(outcome: ExperimentResult) -> str:
     """One experiment: claim, figure, verdict and why."""
     about = outcome.about
     measured = (
@@ -51,7 +51,7 @@ def section(outcome: Outcome) -> str:
 """
 
 
-def numbers(outcome: Outcome) -> str:
+def numbers(outcome: ExperimentResult) -> str:
     """Return tables of the paper: our numbers next to the printed ones."""
     table, axes = outcome.aggregates, outcome.axes
     names = [NAMES.get(algorithm, algorithm) for algorithm in table["algorithm"]]
@@ -94,11 +94,11 @@ def natural(text: str) -> list[object]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
 
 
-def evaluated(folder: Path) -> Outcome:
+def evaluated(folder: Path) -> ExperimentResult:
     """Return what was measured, with the claims of today's experiment file checked."""
     experiment, file = named(folder.name), RUNS / f"{folder.name}.parquet"
     if (folder / "result.json").is_file():
-        measured = Outcome.load(folder)
+        measured = ExperimentResult.load(folder)
         metrics, about = measured.metrics, measured.about
     else:
         metrics = pd.read_parquet(file)
@@ -108,7 +108,7 @@ def evaluated(folder: Path) -> Outcome:
         kept = metrics.copy()
         kept.attrs["about"] = about
         kept.to_parquet(file, index=False, compression="zstd")
-    return Outcome.of(experiment, experiment.cells(), metrics, about, folder)
+    return ExperimentResult.of(experiment, experiment.cells(), metrics, about, folder)
 
 
 def stays(page: str, name: str) -> str | None:

@@ -82,7 +82,7 @@ def _swept(folder: Path) -> None:
     from dspodfl.config.grid import Axis, cells
     from dspodfl.experiments.definition import Experiment
     from dspodfl.experiments.grid_folder import GridFolder
-    from dspodfl.experiments.result import Outcome
+    from dspodfl.experiments.result import ExperimentResult
     from dspodfl.experiments.sweep import Sweep
 
     axis = "train.batch_size"
@@ -96,7 +96,7 @@ def _swept(folder: Path) -> None:
         files.claim(content, overwrite=False)
     sweep = Sweep(grid, [axis], folder / "cells")
     list(sweep)
-    Outcome.of(experiment, grid, sweep.metrics(), sweep.about()).save(folder)
+    ExperimentResult.of(experiment, grid, sweep.metrics(), sweep.about()).save(folder)
 
 
 def _theory(folder: Path) -> None:
@@ -139,14 +139,14 @@ def _read_claimed(folder: Path, name: str) -> object:
 
 
 def _read_sweep(folder: Path, name: str) -> object:
-    from dspodfl.experiments.result import Outcome
+    from dspodfl.experiments.result import ExperimentResult
     from dspodfl.study.store.folder import Folder
 
     if name.startswith("cells/"):
         return len(Folder(folder / "cells", "cells").read(Path(name).name))
     if name in ("figure.png", "figure.svg", "grid.json"):
         return len(Folder(folder, "experiment").read(name))
-    return Outcome.load(folder).name
+    return ExperimentResult.load(folder).name
 
 
 def _read_theory(folder: Path, name: str) -> object:

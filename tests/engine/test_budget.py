@@ -14,7 +14,7 @@ from dspodfl.engine import Stack, plain_loop, shrunk
 from dspodfl.engine.horizon import cap, expected, last_iterations
 from dspodfl.network import Part
 from dspodfl.network.budget import Budget
-from dspodfl.network.delay import Meter
+from dspodfl.network.delay import DelayMeter
 from dspodfl.network.events import Events
 from dspodfl.network.rates import FixedValues
 from dspodfl.network.topology import BernoulliLinks
@@ -28,12 +28,12 @@ def limited(algorithm, seed, budget, **how):
 
 
 def spent_by_a_loop(run, iterations):
-    """The cost after each iteration, in the unit of the budget, from events and `Meter` alone. Shape: (iterations,)."""
+    """The cost after each iteration, in the unit of the budget, from events and `DelayMeter` alone, (iterations,)."""
     k, graph = np.arange(iterations), run.rates.graph
     events = run.schedule(k, Part.whole(graph, run.seed), run.rates)
     present, _, degree = run.topology.at(k)
     fired = events if present is None else Events(events.v, events.v_hat & present)
-    delays = Meter(graph.edges, graph.n).add(fired, run.rates.sgd(k), run.rates.link(k), degree)
+    delays = DelayMeter(graph.edges, graph.n).add(fired, run.rates.sgd(k), run.rates.link(k), degree)
     return {
         "delay": delays.total,
         "normalized_delay": delays.total_normalized,

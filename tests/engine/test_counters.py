@@ -10,7 +10,7 @@ from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.engine import Stack
 from dspodfl.engine import counters as ledger
 from dspodfl.network import generate
-from dspodfl.network.delay import DELAYS, Meter, in_order
+from dspodfl.network.delay import DELAYS, DelayMeter, in_order
 from dspodfl.network.topology import BernoulliLinks, Waypoint
 
 DATA = classified(samples=300)
@@ -19,7 +19,7 @@ DATA = classified(samples=300)
 def metered(run, events, k):
     present, _, degree = run.topology.at(k)
     current = present if run.topology.time_varying_weights else None
-    meter = Meter(run.rates.graph.edges, run.clients)
+    meter = DelayMeter(run.rates.graph.edges, run.clients)
     return meter.add(events, run.rates.sgd(k), run.rates.link(k), degree, current)
 
 

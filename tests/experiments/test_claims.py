@@ -11,7 +11,7 @@ from dspodfl.analysis.metrics import METRICS
 from dspodfl.experiments.claims import ClaimCheck, check_claims, check_kinds, claim_kind, kinds, overall, with_printed
 from dspodfl.experiments.definition import Check, Experiment, Printed, Read
 from dspodfl.experiments.evidence import Evidence
-from dspodfl.experiments.result import Outcome, read
+from dspodfl.experiments.result import ExperimentResult, read
 from dspodfl.experiments.table import at_cost, caption, cell, outcome_table
 
 PERFECT = {"dspodfl": 1.0, "dgd": 0.5}
@@ -383,9 +383,9 @@ def test_an_outcome_is_the_same_after_saving_and_loading(tmp_path):
     metrics = swept({"dspodfl": [0.9] * 5, "dgd": [0.5] * 5})
     made = experiment(check=[Check(kind="best", algorithm="dspodfl")], at_delay=10.0)
     (cell, *_) = made.model_copy(update={"over": [], "kind": "curves"}).cells()
-    outcome = Outcome.of(made, [cell], metrics, {"device": "cpu"})
+    outcome = ExperimentResult.of(made, [cell], metrics, {"device": "cpu"})
     assert outcome.status == "holds"
-    again = Outcome.load(outcome.save(tmp_path / "out"))
+    again = ExperimentResult.load(outcome.save(tmp_path / "out"))
     pd.testing.assert_frame_equal(again.metrics, metrics)
     assert again.checks == outcome.checks and again.about == {"device": "cpu"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -430,7 +430,7 @@ def test_what_varies_least_is_steadier_than_the_others():
 
 def grid_outcome(metrics, kind="sweep", config="", **how):
     made = experiment(kind=kind, over=() if kind != "sweep" else ("x",), **how)
-    return Outcome(made.name, made.title, kind, made.axes, metrics, read(made, metrics), {}, config=config)
+    return ExperimentResult(made.name, made.title, kind, made.axes, metrics, read(made, metrics), {}, config=config)
 
 
 def test_a_table_of_a_sweep_says_what_its_numbers_are():

@@ -15,7 +15,7 @@ from dspodfl.analysis.metrics import METRICS
 from dspodfl.experiments import batches, claims, sweep
 from dspodfl.experiments import definition as experiments
 from dspodfl.experiments.definition import named, names
-from dspodfl.experiments.result import Outcome, read
+from dspodfl.experiments.result import ExperimentResult, read
 from dspodfl.experiments.sweep import Sweep
 from dspodfl.study import session
 
@@ -48,7 +48,7 @@ def test_every_experiment_runs_at_toy_size_and_is_read_and_judged(experiment, mo
     assert len(grid) <= len(experiment.cells())
     run = Sweep(grid, experiment.axes)
     assert len(list(run)) == len({cell.digest for cell in grid})
-    outcome = Outcome.of(experiment, grid, run.metrics(), run.about())
+    outcome = ExperimentResult.of(experiment, grid, run.metrics(), run.about())
     assert len(outcome.aggregates)
     assert set(outcome.aggregates["algorithm"]) == set(grid[0].config.algorithms)
     assert [c.kind for c in outcome.checks] == [c.kind for c in experiment.check]
@@ -93,7 +93,7 @@ def test_every_kind_has_a_figure(kind, tmp_path):
     grid = experiment.cells(quick=True, seeds=2, more=toy(experiment))
     run = Sweep(grid, experiment.axes)
     list(run)
-    folder = Outcome.of(experiment, grid, run.metrics(), run.about()).save(tmp_path / "out")
+    folder = ExperimentResult.of(experiment, grid, run.metrics(), run.about()).save(tmp_path / "out")
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "figure.svg").read_text().startswith("<?xml")
 
@@ -246,7 +246,7 @@ def test_the_page_says_why_where_a_claim_is_not_borne_out_in_full():
 def test_what_is_known_of_the_full_run_is_said_of_that_one_alone(about, told):
     experiment = named("fmnist-iid").model_copy(update={"explanation": "It is so.", "seeds": 2})
     metrics = pd.DataFrame(columns=METRICS)
-    found = Outcome.of(experiment, experiment.cells(), metrics, about)
+    found = ExperimentResult.of(experiment, experiment.cells(), metrics, about)
     assert found.explanation == ("It is so." if told else "")
 
 
@@ -275,14 +275,14 @@ def test_what_an_experiment_is_compared_with_is_found_beside_it(tmp_path):
         run = Sweep(grid, experiment.axes, tmp_path / "cells")
         list(run)
         about = run.about() | {"quick": quick}
-        outcome = Outcome.of(experiment, grid, run.metrics(), about, tmp_path / name)
+        outcome = ExperimentResult.of(experiment, grid, run.metrics(), about, tmp_path / name)
         outcome.save(tmp_path / name)
         found[name, quick] = {c.kind: c for c in outcome.checks}
     # too few iterations to be read at the delay: but it was looked at
     assert "must have been read, here and there" in found["fmnist-radius-50", True]["lead"].sentence
     assert "must have been reproduced" in found["fmnist-radius-50", False]["lead"].sentence  # that one was quick
     (tmp_path / "fmnist-radius-uniform" / "result.json").write_text("{")
-    damaged = Outcome.of(experiment, grid, run.metrics(), run.about() | {"quick": True}, tmp_path / name)
+    damaged = ExperimentResult.of(experiment, grid, run.metrics(), run.about() | {"quick": True}, tmp_path / name)
     assert "must have been reproduced" in {c.kind: c for c in damaged.checks}["lead"].sentence  # and nothing is lost
 
 

@@ -15,7 +15,7 @@ from dspodfl.algorithms import named
 from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.engine import Stack
 from dspodfl.network import Graph, Part, generate
-from dspodfl.network.delay import CHUNK, DELAYS, Delays, Meter
+from dspodfl.network.delay import CHUNK, DELAYS, DelayMeter, Delays
 from dspodfl.network.events import Events
 from dspodfl.network.rates import FixedValues, Rates, Uniform
 from dspodfl.network.topology import BernoulliLinks, Markov, Static, Switching, Waypoint
@@ -78,7 +78,7 @@ def test_four_clients_by_hand():
         [0, 0, 1, 1],  # (5/6 + 40/3)/4 = 85/24
     ]
     events = Events(np.array(v, dtype=bool), np.array(v_hat, dtype=bool))
-    got = Meter(graph.edges, 4).add(events, d, b, graph.degree[None])
+    got = DelayMeter(graph.edges, 4).add(events, d, b, graph.degree[None])
     processing = [Ratio(7, 4), Ratio(5, 4), Ratio(0), Ratio(3), Ratio(0), Ratio(1, 4)]
     transmission = [Ratio(1, 2), Ratio(25, 24), Ratio(10, 3), Ratio(39, 8), Ratio(0), Ratio(85, 24)]
     normalized = [Ratio(7, 12), Ratio(5, 12), Ratio(0), Ratio(1), Ratio(0), Ratio(1, 12)]
@@ -95,7 +95,7 @@ def test_a_client_without_neighbours_contributes_nothing_to_transmission():
     """Clients 0–1 linked, 2 alone: m is 3 in the mean, and 2 counts only when it computes."""
     graph = Graph.from_edges(3, [(0, 1)])
     events = Events(np.array([[1, 0, 1], [0, 0, 0]], dtype=bool), np.array([[1], [1]], dtype=bool))
-    got = Meter(graph.edges, 3).add(events, np.array([[0.5, 0.5, 0.25]]), np.array([[0.2]]), graph.degree[None])
+    got = DelayMeter(graph.edges, 3).add(events, np.array([[0.5, 0.5, 0.25]]), np.array([[0.2]]), graph.degree[None])
     assert got.processing.tolist() == pytest.approx([6 / 3, 6 / 3])
     assert got.transmission.tolist() == pytest.approx([10 / 3, 20 / 3])  # (1/3)(1/0.2 + 1/0.2 + 0) each
     assert got.processing_normalized.tolist() == pytest.approx([6 / 8, 6 / 8])
@@ -106,7 +106,7 @@ def test_without_any_link_transmission_is_zero_raw_and_normalized():
     for n in (1, 3):
         graph = Graph.from_edges(n, [])
         events = Events(np.ones((4, n), dtype=bool), np.ones((4, 0), dtype=bool))
-        got = Meter(graph.edges, n).add(events, np.full((1, n), 0.5), np.ones((1, 0)), graph.degree[None])
+        got = DelayMeter(graph.edges, n).add(events, np.full((1, n), 0.5), np.ones((1, 0)), graph.degree[None])
         assert got.transmission.tolist() == got.transmission_normalized.tolist() == [0.0] * 4
         assert got.processing_normalized.tolist() == [1.0, 2.0, 3.0, 4.0]
 
@@ -159,7 +159,7 @@ def test_dspodfl_takes_one_raw_unit_of_each_kind_an_iteration_on_average(alone):
     d, b = np.linspace(0.05, 1, n), np.linspace(1, 0.1, graph.links)
     rates = Rates(graph, 9, FixedValues(d.tolist()), FixedValues(b.tolist()))
     events = named("dspodfl")(np.arange(length), Part.whole(graph, 9), rates)
-    got = Meter(graph.edges, n).add(events, d[None], b[None], graph.degree[None])
+    got = DelayMeter(graph.edges, n).add(events, d[None], b[None], graph.degree[None])
     share = 1 / graph.degree[graph.edges[:, 0]] + 1 / graph.degree[graph.edges[:, 1]]
     spread = np.sqrt(np.sum((1 - d) / d) / length) / n
     spread_links = np.sqrt(np.sum(share**2 * (1 - b) / b) / length) / n
@@ -173,7 +173,7 @@ def test_a_two_sided_draw_costs_two_minus_b_times_as_much_transmission():
     graph, b, length = generate("ring", 4, 0), 0.4, 40_000
     rates = Rates(graph, 2, FixedValues(0.5), FixedValues(b), two_sided=True)
     events = named("dspodfl")(np.arange(length), Part.whole(graph, 2), rates)
-    got = Meter(graph.edges, 4).add(events, np.full((1, 4), 0.5), np.full((1, 4), b), graph.degree[None])
+    got = DelayMeter(graph.edges, 4).add(events, np.full((1, 4), 0.5), np.full((1, 4), b), graph.degree[None])
     q = 1 - (1 - b) ** 2
     spread = np.sqrt(q * (1 - q) / (4 * length)) / b
     assert abs(got.transmission[-1] / length - (2 - b)) < 5 * spread
@@ -191,8 +191,8 @@ def test_delays_do_not_depend_on_the_blocks_in_which_they_are_added(graph, seed,
         k = np.arange(start, end)
         return meter.add(named("dspodfl")(k, part, rates), rates.sgd(k), rates.link(k), graph.degree[None])
 
-    whole = columns(added(Meter(graph.edges, graph.n), 0, length))
-    meter = Meter(graph.edges, graph.n)
+    whole = columns(added(DelayMeter(graph.edges, graph.n), 0, length))
+    meter = DelayMeter(graph.edges, graph.n)
     blocks = [columns(added(meter, start, end)) for start, end in data.draw(cuts(length))]
     for name in DELAYS:
         assert np.array_equal(np.concatenate([block[name] for block in blocks]), whole[name]), name
@@ -220,7 +220,7 @@ def test_raw_delays_are_summed_client_by_client_and_link_by_link_and_then_in_the
     k = np.arange(length)
     events = named("dspodfl")(k, Part.whole(graph, 2), rates)
     d, b = rates.sgd(k), rates.link(k)
-    got = Meter(graph.edges, 30).add(events, d, b, graph.degree[None])
+    got = DelayMeter(graph.edges, 30).add(events, d, b, graph.degree[None])
     cost = [1 / rate / 30 for rate in d[0]]
     link_cost = [
         (1 / graph.degree[i] + 1 / graph.degree[j]) / rate / 30

@@ -21,7 +21,7 @@ from dspodfl.analysis.summary import summarize
 from dspodfl.config import Config, dumps
 from dspodfl.errors import DataError
 from dspodfl.experiments.claims import ClaimCheck
-from dspodfl.experiments.result import Outcome
+from dspodfl.experiments.result import ExperimentResult
 from dspodfl.study.result import Result
 from dspodfl.ui.html.page import compose, page
 
@@ -105,7 +105,7 @@ def outcome(name, kind="sweep", **changes):
         "about": ABOUT,
     }
     made = {"name": name, "kind": kind, "axes": axes, "metrics": rows, "aggregates": reading}
-    return Outcome(**(made | found | changes))
+    return ExperimentResult(**(made | found | changes))
 
 
 def run(folder, algorithms=("dspodfl", "dgd"), rows=None, **config):
@@ -455,7 +455,7 @@ def test_the_table_on_the_disk_has_every_digit_of_the_numbers(tmp_path):
     """Whoever rounds them gets what the terminal and the page show."""
     made = outcome("own")
     made.aggregates.loc[0, "accuracy_mean"] = 1 / 3
-    read = Outcome.load(made.save(tmp_path / "own")).aggregates
+    read = ExperimentResult.load(made.save(tmp_path / "own")).aggregates
     assert (tmp_path / "own" / "table.csv").read_bytes() == formatting.to_csv(made.aggregates)
     pd.testing.assert_frame_equal(read, made.aggregates, check_dtype=False, check_exact=True)
 

@@ -1,6 +1,6 @@
 """Counts and delays of all runs of a stack, computed together on the device where the events are.
 
-The numbers are those of `dspodfl.network.delay.Meter`, to the last bit: the same additions in the same order.
+The numbers are those of `dspodfl.network.delay.DelayMeter`, to the last bit: the same additions in the same order.
 """
 
 from __future__ import annotations

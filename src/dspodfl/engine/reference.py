@@ -15,7 +15,7 @@ from torch import Tensor
 from dspodfl import rng
 from dspodfl.engine.run import Run
 from dspodfl.errors import InputError
-from dspodfl.network import COSTS, Events, Meter, Part, Spent
+from dspodfl.network import COSTS, DelayMeter, Events, Part, Spent
 from dspodfl.problem.models import Model
 from dspodfl.rng import Stream
 
@@ -51,7 +51,7 @@ def plain_loop(
     targets = torch.from_numpy(data.dataset.y_train)
     theta = [row.clone() for row in initial]
     part = Part.whole(graph, run.seed)
-    meter, steps, uses = Meter(graph.edges, graph.n), 0, 0
+    meter, steps, uses = DelayMeter(graph.edges, graph.n), 0, 0
 
     for k in range(run.last(iterations)):
         at = np.array([k])

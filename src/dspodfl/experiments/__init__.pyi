@@ -3,7 +3,7 @@ from .definition import Experiment as Experiment
 from .definition import Read as Read
 from .grid_folder import GridFolder as GridFolder
 from .result import RESULT as RESULT
-from .result import Outcome as Outcome
+from .result import ExperimentResult as ExperimentResult
 from .result import is_outcome as is_outcome
 from .result import is_theory as is_theory
 from .sweep import Sweep as Sweep
@@ -13,8 +13,8 @@ from .table import quantity as quantity
 __all__ = [
     "RESULT",
     "Experiment",
+    "ExperimentResult",
     "GridFolder",
-    "Outcome",
     "Read",
     "Sweep",
     "definition",

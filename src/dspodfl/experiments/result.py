@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(eq=False)
-class Outcome:
+class ExperimentResult:
     """A figure or table of ours: what was measured, and whether the claims hold.
 
     Attributes:
@@ -76,7 +76,7 @@ class Outcome:
         metrics: pd.DataFrame,
         about: Mapping[str, Any],
         folder: Path | None = None,
-    ) -> Outcome:
+    ) -> ExperimentResult:
         """Aggregate rows and check claims as an experiment says.
 
         Args:
@@ -93,7 +93,7 @@ class Outcome:
         others = _others(experiment, folder, about)
         evidence = Evidence(metrics, aggregates, experiment.axes, experiment, others)
         full = not about.get("quick") and about.get("seeds") == experiment.seeds
-        return Outcome(
+        return ExperimentResult(
             experiment.name,
             experiment.title,
             experiment.kind,
@@ -176,7 +176,7 @@ class Outcome:
         return folder
 
     @staticmethod
-    def load(folder: Path) -> Outcome:
+    def load(folder: Path) -> ExperimentResult:
         """Read an outcome from the folder that it was written to.
 
         Args:
@@ -194,7 +194,7 @@ class Outcome:
         metrics = _loaded(files, "metrics.parquet", lambda content: complete(read_parquet(content)))
         aggregates = _loaded(files, "table.csv", _csv)
 
-        def whole(content: bytes) -> Outcome:
+        def whole(content: bytes) -> ExperimentResult:
             record = bounded.parse_json(content)
             kind, later = record["kind"] if isinstance(record, dict) else None, record.pop("format", FORMAT)
             if kind not in KINDS or not isinstance(later, int) or later > FORMAT:
@@ -203,7 +203,7 @@ class Outcome:
             record.pop("verdict")
             checks = [ClaimCheck.from_record(check) for check in record.pop("verdicts")]
             texts = {"claim": record.pop("says", ""), "explanation": record.pop("why", "")}
-            return Outcome(metrics=metrics, aggregates=aggregates, checks=checks, **texts, **record)
+            return ExperimentResult(metrics=metrics, aggregates=aggregates, checks=checks, **texts, **record)
 
         return _loaded(files, RESULT, whole)
 
@@ -265,7 +265,7 @@ def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any
         return found
     for name in {check.baseline for check in experiment.check if check.baseline}:
         with suppress(DataError):
-            other = Outcome.load(folder.parent / name)
+            other = ExperimentResult.load(folder.parent / name)
             if all(other.about.get(key) == about.get(key) for key in ("quick", "seeds")):
                 found[name] = Evidence(other.metrics, other.aggregates, other.axes, named(name))
     return found

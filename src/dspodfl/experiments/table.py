@@ -12,11 +12,11 @@ from dspodfl.analysis import Column, Cost, Row, Table, comparison, formatting
 from dspodfl.analysis import aggregates as aggregation
 from dspodfl.analysis.figures import NAMES, axis_head, axis_name
 from dspodfl.errors import InputError
-from dspodfl.experiments.result import Outcome
+from dspodfl.experiments.result import ExperimentResult
 from dspodfl.network import COST_COLUMNS
 
 
-def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
+def outcome_table(outcome: ExperimentResult, at: Cost | None = None) -> Table:
     """Return the table of a sweep or a reproduction.
 
     Args:

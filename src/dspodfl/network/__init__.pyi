@@ -13,7 +13,7 @@ from .budget import Kind as Kind
 from .budget import Spent as Spent
 from .budget import ended_by as ended_by
 from .delay import CHUNK as CHUNK
-from .delay import Meter as Meter
+from .delay import DelayMeter as DelayMeter
 from .delay import costs as costs
 from .events import Events as Events
 from .generators import GRAPHS as GRAPHS
@@ -46,11 +46,11 @@ __all__ = [
     "BernoulliLinks",
     "Budget",
     "CostKind",
+    "DelayMeter",
     "EndedBy",
     "Events",
     "Graph",
     "Kind",
-    "Meter",
     "Part",
     "Rates",
     "Spent",

@@ -44,12 +44,12 @@ class Delays:
         return np.asarray(self.processing_normalized + self.transmission_normalized)
 
 
-class Meter:
+class DelayMeter:
     """Adds up the delays of one run, block by block.
 
     Example: two clients, one link, everything fires at rates ½: each iteration takes 2 + 2.
 
-    >>> meter = Meter(np.array([[0, 1]]), 2)
+    >>> meter = DelayMeter(np.array([[0, 1]]), 2)
     >>> fire = Events(np.ones((3, 2), bool), np.ones((3, 1), bool))
     >>> half = np.full((1, 2), 0.5), np.full((1, 1), 0.5)
     >>> meter.add(fire, *half, degree=np.array([[1, 1]])).total.tolist()

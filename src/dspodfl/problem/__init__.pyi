@@ -1,10 +1,13 @@
 from . import data as data
 from . import models as models
 from . import optimum as optimum
+from .data import Dataset as Dataset
+from .data import Federation as Federation
 from .evaluation import Check as Check
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluated_clients as evaluated_clients
 from .evaluation import ordered_sum as ordered_sum
+from .models import Model as Model
 from .optimum import ClientSamples as ClientSamples
 from .optimum import logistic_gradient as logistic_gradient
 from .optimum import logistic_minimum as logistic_minimum
@@ -13,7 +16,10 @@ from .problem import Problem as Problem
 __all__ = [
     "Check",
     "ClientSamples",
+    "Dataset",
     "Evaluation",
+    "Federation",
+    "Model",
     "Problem",
     "data",
     "evaluated_clients",

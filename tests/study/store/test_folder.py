@@ -15,7 +15,7 @@ from tests.edge import TINY_TOML, CommandLine, tiny
 from tests.study.store.test_checkpoint import small_disk
 
 from dspodfl import Config, DataError, InputError, Result, run
-from dspodfl.experiments.result import Outcome
+from dspodfl.experiments.result import ExperimentResult
 from dspodfl.study.store import files
 from dspodfl.study.store.checkpoint import FOLDER, CheckpointStore
 from dspodfl.study.store.folder import Folder
@@ -476,7 +476,7 @@ def test_a_damaged_cell_or_table_of_a_sweep_is_not_read(swept):
         content = (folder / name).read_bytes()
         flip(folder / name)
         with pytest.raises(DataError, match=name):
-            Outcome.load(folder)
+            ExperimentResult.load(folder)
         assert swept("report", "swept").code == 2
         (folder / name).write_bytes(content)
     cell = next((folder / "cells").glob("*.parquet"))

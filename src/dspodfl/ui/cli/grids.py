@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dspodfl.analysis import Cost
     from dspodfl.config import Cell, Config
     from dspodfl.engine import Transport
-    from dspodfl.experiments import Experiment, GridFolder, Outcome, Sweep
+    from dspodfl.experiments import Experiment, ExperimentResult, GridFolder, Sweep
 
 _AGAIN = "the same command resumes it"
 
@@ -289,16 +289,16 @@ class _Ranks:
 
     def run(
         self, experiment: Experiment, grid: list[Cell], folder: Path, store: Path, quick: bool = False
-    ) -> Outcome | None:
+    ) -> ExperimentResult | None:
         """Run what is not finished of a grid and, on rank 0, write and return the result."""
-        from dspodfl.experiments import GridFolder, Outcome
+        from dspodfl.experiments import ExperimentResult, GridFolder
 
         first = self.team.rank == 0
         with GridFolder(folder) as files:
             run = self._run(experiment, grid, files, store)
         if not first:
             return None
-        outcome = Outcome.of(experiment, grid, run.metrics(), run.about() | {"quick": quick}, folder)
+        outcome = ExperimentResult.of(experiment, grid, run.metrics(), run.about() | {"quick": quick}, folder)
         try:
             with run.timing.during("writing"):
                 outcome.save(folder)
@@ -349,14 +349,14 @@ class _Ranks:
         raise typer.Exit(getattr(error or interrupt.received, "code", 130)) from None
 
 
-def _print(outcome: Outcome, folder: Path) -> None:
+def _print(outcome: ExperimentResult, folder: Path) -> None:
     """Print the table, the claim checks and where the files are."""
     print_outcome(outcome)
     OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)
 
 
-def print_outcome(outcome: Outcome, at: Cost | None = None) -> None:
+def print_outcome(outcome: ExperimentResult, at: Cost | None = None) -> None:
     """Print the table of a sweep or a reproduction, and the claim checks.
 
     Args:

@@ -163,8 +163,8 @@ def _show_theory_sweep(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _show_outcome(folder: Path, at: Cost | None) -> None:
-    from dspodfl.experiments import Outcome
+    from dspodfl.experiments import ExperimentResult
 
-    print_outcome(Outcome.load(folder), at)
+    print_outcome(ExperimentResult.load(folder), at)
     OUT.print(Text(f"picture: {folder / 'figure.png'}"), soft_wrap=True)
     OUT.print(Text(f"tables:  {folder}"), soft_wrap=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dspodfl.errors import DataError
-from dspodfl.experiments import RESULT, Outcome, is_outcome
+from dspodfl.experiments import RESULT, ExperimentResult, is_outcome
 from dspodfl.study import Result
 from dspodfl.study.store import (
     CHECKPOINTS,
@@ -144,7 +144,7 @@ def _without_manifest(folder: Path) -> Verified | None:
     if (folder / RESULT).is_file():
         if not is_outcome(folder):  # of the theory: it has been read to tell
             return Verified(folder, "theory", sum(path.is_file() for path in folder.iterdir()), verified=False)
-        kind, load = "experiment", lambda: Outcome.load(folder)
+        kind, load = "experiment", lambda: ExperimentResult.load(folder)
     elif (folder / "config.toml").is_file() and any((folder / n).is_file() for n in ("summary.json", *METRICS_LOGS)):
         kind, load = "run", lambda: Result.load(folder)  # type: ignore[assignment,return-value]
     else:

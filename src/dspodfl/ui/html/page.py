@@ -23,7 +23,7 @@ from markupsafe import Markup
 from dspodfl.analysis import Table, complete, formatting
 from dspodfl.analysis.figures import axis_name, picture, style
 from dspodfl.errors import DataError
-from dspodfl.experiments import Outcome, is_outcome, quantity
+from dspodfl.experiments import ExperimentResult, is_outcome, quantity
 from dspodfl.study import PICTURES, Result, read_config, read_parquet, read_summary
 from dspodfl.study.store import Folder
 from dspodfl.ui.html import sources, tables
@@ -169,7 +169,7 @@ def _prose(text: str) -> Markup:
 
 def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
     """The section of a sweep or a reproduction."""
-    outcome = Outcome.load(folder)
+    outcome = ExperimentResult.load(folder)
     name, title = str(outcome.name), str(outcome.heading)
     claimed = bool(outcome.paper or outcome.claim or outcome.checks)
     if (folder / "figure.svg").is_file():
@@ -247,7 +247,7 @@ def _figure(content: bytes, title: str, caption: str, kind: str = "svg+xml") -> 
     return Picture(source, f"{title}. {caption} The numbers are in the table below.", caption, f"figure of {title}")
 
 
-def _caption(outcome: Outcome) -> str:
+def _caption(outcome: ExperimentResult) -> str:
     """What is to be seen in the figure."""
     if outcome.kind == "delay_table":
         return "Raw delay until target accuracies are reached, and how it divides into processing and transmission."
@@ -281,7 +281,7 @@ def _natural(text: str) -> tuple[Any, ...]:
     return tuple(int(part) if n % 2 else part for n, part in enumerate(parts))
 
 
-def _varied(outcome: Outcome) -> str:
+def _varied(outcome: ExperimentResult) -> str:
     text = []
     for axis in outcome.axes:
         values = dict.fromkeys(formatting.setting(value) for value in outcome.aggregates[axis])

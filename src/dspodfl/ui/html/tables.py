@@ -10,10 +10,10 @@ import pandas as pd
 
 from dspodfl.analysis import Column, Row, Table, comparison, formatting, median_run
 from dspodfl.analysis.figures import axis_head, style
-from dspodfl.experiments import Outcome, outcome_table
+from dspodfl.experiments import ExperimentResult, outcome_table
 
 
-def of_outcome(outcome: Outcome) -> list[Table]:
+def of_outcome(outcome: ExperimentResult) -> list[Table]:
     """Return the tables of a sweep, or of a figure or table of the paper."""
     if outcome.kind == "delay_table":
         return [delay_table(outcome)]
@@ -28,7 +28,7 @@ def of_run(metrics: pd.DataFrame, config: Mapping[str, Any], study: Mapping[str,
     return comparison.table(comparison.compare(metrics, config, study), "", config)
 
 
-def _normalized(outcome: Outcome) -> Table:
+def _normalized(outcome: ExperimentResult) -> Table:
     aggregates = outcome.aggregates
     algorithms = [str(name) for name in dict.fromkeys(aggregates["algorithm"])]
     keys = [*outcome.axes, "normalized_delay"]
@@ -48,7 +48,7 @@ def _normalized(outcome: Outcome) -> Table:
     return Table("", (*heads, *(Column(style.name(a)) for a in algorithms)), rows, "", caption)
 
 
-def delay_table(outcome: Outcome) -> Table:
+def delay_table(outcome: ExperimentResult) -> Table:
     """Return the delays to targets: the median total, and the parts of the run that has it, which add up."""
     aggregates = outcome.aggregates
     parts = median_run.parts(outcome.metrics, outcome.axes, aggregates)
