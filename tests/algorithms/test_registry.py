@@ -128,12 +128,12 @@ class Momentum:
     def __init__(self, beta=0.5):
         self.beta = beta
 
-    def init(self, theta):
+    def init(self, theta, links):
         return 0.0 * theta
 
-    def step(self, theta, mix, gradient, v, lr, m):
-        m = self.beta * m + gradient(theta, scale=lr * v)
-        return mix(theta) - m, m
+    def step(self, theta, m, at):
+        m = self.beta * m + at.gradient(theta, at.lr * at.v)
+        return at.mix(theta) - m, m
 """
 USE = """
 import sys
@@ -184,7 +184,7 @@ def test_the_rules_of_train_order_declare_what_the_engine_may_do_with_them():
 
 
 class Other(Simultaneous):
-    def step(self, theta, mix, gradient, v, lr, state):
+    def step(self, theta, state, at):
         return theta, state
 
 
@@ -216,11 +216,11 @@ class Scaled:
     def __init__(self, factor=1.0):
         self.factor = factor
 
-    def init(self, theta):
+    def init(self, theta, links):
         return None
 
-    def step(self, theta, mix, gradient, v, lr, state):
-        return mix(theta, minus=gradient(theta, scale=self.factor * lr * v)), state
+    def step(self, theta, state, at):
+        return at.mix(theta, minus=at.gradient(theta, self.factor * at.lr * at.v)), state
 
 
 def every(period):

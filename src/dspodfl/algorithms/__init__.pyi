@@ -3,15 +3,16 @@ from . import schedules as schedules
 from .base import NO_LOCAL as NO_LOCAL
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
-from .base import Gradient as Gradient
 from .base import Independent as Independent
-from .base import Mix as Mix
 from .base import Rule as Rule
 from .base import Schedule as Schedule
+from .base import bytes_sent as bytes_sent
 from .base import declared_mixes as declared_mixes
 from .base import draws_independently as draws_independently
+from .base import evaluated_models as evaluated_models
 from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
+from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
 from .entry import Dash as Dash
 from .entry import Entry as Entry
@@ -35,6 +36,10 @@ from .schedules import Replay as Replay
 from .schedules import Sporadic as Sporadic
 from .schedules import draw as draw
 from .schedules import dspodfl as dspodfl
+from .step import Arc as Arc
+from .step import Layout as Layout
+from .step import PerLink as PerLink
+from .step import Step as Step
 
 __all__ = [
     "ALGORITHMS",
@@ -44,29 +49,34 @@ __all__ = [
     "RULES",
     "SIMULTANEOUS",
     "Algorithm",
+    "Arc",
     "Constant",
     "Dash",
     "Diminishing",
     "Entry",
-    "Gradient",
     "Independent",
+    "Layout",
     "LearningRate",
-    "Mix",
+    "PerLink",
     "Replay",
     "Rule",
     "Schedule",
     "Simultaneous",
     "Sporadic",
+    "Step",
+    "bytes_sent",
     "declared_mixes",
     "draw",
     "draws_independently",
     "dspodfl",
+    "evaluated_models",
     "fused_kernel",
     "known_rules",
     "label_problem",
     "learning_rate",
     "make",
     "named",
+    "needs_probability",
     "registered_name",
     "rests_without_events",
     "rule_problem",

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Rule
+from dspodfl.algorithms import Rule, evaluated_models
 from dspodfl.engine.counters import Ledger, Tally, Totals
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.stack import Block, Stack
@@ -132,11 +132,11 @@ def simulate(
     split = split or Split.local(stack)
     held = split.shard.held
     theta = _start(held, problem, initial)
-    carried = resumed.rule(held, rule.init(theta)) if resumed else None
+    carried = resumed.rule(held, rule.init(theta, len(split.shard.link))) if resumed else None
     stepper = choose(split, problem, rule, theta, carried)
     del theta  # it is used up, and may be large
     everyone = list(range(len(stack.runs)))
-    with closing(_Lookout(stack, problem, stepper, held, split.transport)) as lookout:
+    with closing(_Lookout(stack, problem, rule, stepper, held, split.transport)) as lookout:
         for run, lost in resumed.diverged.items() if resumed else ():
             if lost:
                 lookout.freeze(run)
@@ -231,8 +231,11 @@ class _Lookout:
     keep the memory of models that have failed for lack of it.
     """
 
-    def __init__(self, stack: Stack, problem: Problem, stepper: Stepper, held: Held, transport: Transport) -> None:
+    def __init__(
+        self, stack: Stack, problem: Problem, rule: Rule, stepper: Stepper, held: Held, transport: Transport
+    ) -> None:
         self._stack, self._problem, self._held, self._transport = stack, problem, held, transport
+        self._rule = rule
         self._stepper: Stepper | None = stepper
         self._diverged = [False] * len(stack.runs)
         self._iteration = 0
@@ -277,7 +280,7 @@ class _Lookout:
         """The snapshot of an iteration, for some runs; ``counted`` gives what was counted before, ``ends`` end here."""
         assert self._stepper is not None
         self._iteration = iteration
-        theta = self._stepper.theta
+        theta = evaluated_models(self._rule, self._stepper.theta, self._stepper.state)
         for r in _lost(self._held, theta, due, self._transport) if due else ():
             if not self._diverged[r]:
                 self.freeze(r)

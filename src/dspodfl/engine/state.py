@@ -7,13 +7,14 @@ that whoever holds clients can put away theirs, and whoever goes on can take up 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dspodfl.algorithms import PerLink
 from dspodfl.engine.counters import Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.errors import InputError
@@ -32,6 +33,9 @@ class Piece:
     clients: dict[str, Tensor]  # "theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …)
     links: dict[str, Tensor]  # "spent" (links,)
     whole: dict[str, Tensor]  # of the run: "normalized" (2,), "fired" (2,), "diverged" ()
+    ends: dict[str, Tensor] = field(default_factory=dict)
+    """Memory at the ends of links, which goes with the clients there: "number" (ends,), "rule.<n>" (ends, …); end 2e is
+    that of the first client of link e of the run, end 2e + 1 that of the second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +47,23 @@ class Held:
     links: np.ndarray  # (held,) links of the stack; every link is held by one process
     of_run: list[slice]  # of the held rows
     links_of_run: list[slice]  # of the held links
+    touching: np.ndarray  # (touching,) links of the stack with an end at a held client, in order
 
     @staticmethod
     def all(stack: Stack) -> Held:
         """Everything."""
-        return Held(stack, np.arange(stack.clients), np.arange(stack.all_links), stack.rows, stack.links)
+        every = np.arange(stack.all_links)
+        return Held(stack, np.arange(stack.clients), every, stack.rows, stack.links, every)
+
+    def ends(self, run: int, client: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of links that belong to some clients of a run: their numbers in the run, and their rows here.
+
+        Rows here are those of a `dspodfl.algorithms.PerLink`: two for each link that touches a held client.
+        """
+        edges, first = self.stack.runs[run].rates.graph.edges, self.stack.links[run].start
+        number = np.flatnonzero(np.isin(edges.reshape(-1), client))
+        here = np.searchsorted(self.touching, first + number // 2)
+        return number, 2 * here + number % 2
 
     def place(self, piece: Piece) -> tuple[Tensor, Tensor]:
         """Which clients of a piece are held, by their place in it, and in which rows here."""
@@ -84,11 +100,18 @@ class State:
     def rule(self, held: Held, template: Any) -> Any:
         """The rule's state of the rows that are held, of the form of another one."""
         blank = [leaf.clone() for leaf in leaves(template, len(held.rows))]
+        memory = [leaf.clone() for leaf in link_leaves(template)]
         for piece in self.pieces():
             some, rows = held.place(piece)
             for n, leaf in enumerate(blank):
                 leaf[rows.to(leaf.device)] = piece.clients[f"rule.{n}"][some].to(leaf.device, leaf.dtype)
-        return _filled(template, iter(blank))
+            if memory and len(some):
+                number, here = held.ends(piece.run, piece.client[some].numpy())
+                found = torch.from_numpy(np.searchsorted(piece.ends["number"].numpy(), number))
+                for n, leaf in enumerate(memory):
+                    values = piece.ends[f"rule.{n}"][found]
+                    leaf[torch.from_numpy(here).to(leaf.device)] = values.to(leaf.device, leaf.dtype)
+        return _filled(template, iter(blank), iter(memory))
 
     @property
     def diverged(self) -> dict[int, bool]:
@@ -106,7 +129,7 @@ def cut(
     diverged: Sequence[bool],
 ) -> Iterator[Piece]:
     """What is held of the state of a stack, in pieces; ``models`` gives those of some rows held, (rows, p)."""
-    carried = leaves(rule, len(held.rows))
+    carried, memory = leaves(rule, len(held.rows)), link_leaves(rule)
     step = max(1, NUMBERS_IN_A_PIECE // parameters)
     for r, (rows, links) in enumerate(zip(held.of_run, held.links_of_run, strict=True)):
         for first in range(rows.start, rows.stop, step):
@@ -115,6 +138,12 @@ def cut(
             client, link = (torch.from_numpy(numbers) for numbers in (held.rows[here], held.links[its]))
             clients = {"theta": models(here).cpu(), "spent": totals.client[client.to(totals.client.device)].cpu()}
             clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
+            ends: dict[str, Tensor] = {}
+            if memory:
+                number, row = held.ends(r, held.rows[here] - stack.rows[r].start)
+                at = torch.from_numpy(row)
+                ends = {f"rule.{n}": leaf[at.to(leaf.device)].cpu() for n, leaf in enumerate(memory)}
+                ends["number"] = torch.from_numpy(number)
             whole = {"normalized": totals.normalized[r].cpu(), "fired": totals.fired[r].cpu()}
             yield Piece(
                 r,
@@ -123,12 +152,16 @@ def cut(
                 clients,
                 {"spent": totals.link[link.to(totals.link.device)].cpu()},
                 {name: values.clone() for name, values in whole.items()} | {"diverged": torch.tensor(diverged[r])},
+                ends,
             )
 
 
 def leaves(state: Any, clients: int) -> list[Tensor]:
-    """The tensors of a rule's state: nothing, one, or tuples, lists and tables of them, each stacked by client."""
-    if state is None:
+    """The tensors of a rule's state: nothing, one, or tuples, lists and tables of them, each stacked by client.
+
+    Memory at the ends of links (`PerLink`) is not among them; `link_leaves` has it.
+    """
+    if state is None or isinstance(state, PerLink):
         return []
     if isinstance(state, Tensor) and state.ndim and len(state) == clients:
         return [state]
@@ -141,6 +174,24 @@ def leaves(state: Any, clients: int) -> list[Tensor]:
     raise InputError("the state of the rule", what, allowed)
 
 
+def link_leaves(state: Any) -> list[Tensor]:
+    """Return the tensors of a rule's state that belong to the ends of links, two rows for each link.
+
+    Args:
+        state: The state.
+
+    Returns:
+        The tensors of every `PerLink`, in order.
+    """
+    if isinstance(state, PerLink):
+        return list(state.rows)
+    if isinstance(state, tuple | list):
+        return [leaf for part in state for leaf in link_leaves(part)]
+    if isinstance(state, dict):
+        return [leaf for part in state.values() for leaf in link_leaves(part)]
+    return []
+
+
 def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
     """Return the new values of clients that advance, and the old ones of those that are frozen.
 
@@ -149,7 +200,7 @@ def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
         new: Tensors of a row a client, in tuples, lists and dictionaries, as `leaves` knows them.
         old: The same before.
     """
-    if alive is None:
+    if alive is None or isinstance(new, PerLink):  # links of a run that is frozen do not fire
         return new
     if isinstance(new, Tensor):
         same = isinstance(old, Tensor) and new.ndim and new.shape == old.shape and len(new) == len(alive)
@@ -162,12 +213,14 @@ def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
     return new
 
 
-def _filled(template: Any, found: Iterator[Tensor]) -> Any:
+def _filled(template: Any, found: Iterator[Tensor], memory: Iterator[Tensor]) -> Any:
     if template is None:
         return None
     if isinstance(template, Tensor):
         return next(found)
+    if isinstance(template, PerLink):
+        return PerLink(tuple(next(memory) for _ in template.rows))
     if isinstance(template, dict):
-        return {key: _filled(part, found) for key, part in template.items()}
-    parts = [_filled(part, found) for part in template]
+        return {key: _filled(part, found, memory) for key, part in template.items()}
+    parts = [_filled(part, found, memory) for part in template]
     return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)
