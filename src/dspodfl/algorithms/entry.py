@@ -54,5 +54,15 @@ class Entry:
     """Where it was published."""
     paper: bool = False
     """Whether it is one of the methods that the DSpodFL paper compares."""
+    exact: bool = False
+    """Whether models converge to the minimizer with full gradients and a constant step size, or to a neighbourhood."""
+    sends: str = "1 model"
+    """What a client sends over a link in one use."""
+    sporadic: bool = True
+    """Whether clients and links may be sporadic, by the rates d and b."""
+    directed: bool = False
+    """Whether it runs on directed graphs."""
+    takes_local: bool = True
+    """Whether steps are along plain gradients, so that ``local`` transformations and ``inverse_rates`` make sense."""
     order: int = 1000
     """Its place in lists: smaller numbers come first, then the alphabet decides."""
