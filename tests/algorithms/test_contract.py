@@ -1,6 +1,7 @@
 """What every registered rule must pass: the properties of docs/algorithms.md, one parametrized list."""
 
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_without_events_nothing_changes_to_the_bit(name):
 def test_only_clients_with_events_change_and_only_the_memory_of_links_that_fire(name):
     v, v_hat = random_events(10, share=0.25)
     found = states(made(name)[1], v, v_hat)
-    for k, (before, after) in enumerate(zip(found, found[1:], strict=False)):
+    for k, (before, after) in enumerate(pairwise(found)):
         touched = v[k].copy()
         touched[RING.edges[v_hat[k]].ravel()] = True
         same = torch.from_numpy(~touched)

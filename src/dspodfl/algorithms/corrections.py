@@ -2,9 +2,9 @@
 
 Θ̂ = Θ − αV(G − h),    Θ ← Θ̂ − s L Θ̂,    h ← h − (s/α) L_q Θ̂;
 
-L is that of the links that fire, with weights r_ij, and L_q has the weights q_ij r_ij, where q_ij is the probability with
-which the schedule fires a link: what flows over a rare link counts for little, which keeps h bounded. Where all links
-always fire, q = 1: s = ½ is exact diffusion, s = 1 is D². The sum of h over clients is always 0.
+L is that of the links that fire, with weights r_ij, and L_q has the weights q_ij r_ij, where q_ij is the probability
+with which the schedule fires a link: what flows over a rare link counts for little, which keeps h bounded. Where all
+links always fire, q = 1: s = ½ is exact diffusion, s = 1 is D². The sum of h over clients is always 0.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ ENTRY = Entry(
     rule=f"{__name__}:Tracking",
     settings={
         "form": Setting(
-            line="the order of mixing and stepping: Θ ← PΘ − αVY, Θ ← P(Θ − αVY), or the latter with Y mixed before use",
+            line="Θ ← PΘ − αVY (diging), Θ ← P(Θ − αVY) (atc), or the latter with Y mixed before use (aug_dgm)",
             allowed=f"one of {', '.join(FORMS)}",
             check=lambda value: value in FORMS,
         )
     },
-    reference="Nedić, Olshevsky and Shi, SIAM J. Optim. 2017 (DIGing); Xu et al., CDC 2015 (Aug-DGM); Pu and Nedić, 2021",
+    reference="Nedić, Olshevsky and Shi, SIAM J. Optim. 2017; Xu et al., CDC 2015 (Aug-DGM); Pu and Nedić, 2021",
     aliases=("dsgt", "diging", "gt"),
     order=20,
     exact=True,
