@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind = given.kind or ("gpu" if found else "cpu")
     device = torch.device("cuda" if kind == "gpu" else "cpu")
     module = gpu if kind == "gpu" else cpu
-    # A GPU is nobody else's, and its times hardly move.
+    # A GPU has no other user, and its times hardly vary.
     rounds, seconds = (3, 0.3) if given.quick or kind == "gpu" else (9, 1.0)
     wanted = module.NAMES if given.only is None else [name.strip() for name in given.only.split(",")]
     for name in wanted:

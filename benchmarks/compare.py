@@ -1,7 +1,7 @@
 """``python -m benchmarks compare OLD [NEW]``: two commits, measured in turns.
 
 Each commit is checked out into a temporary folder (or is a folder already, for machines without git) and measured by a
-process of its own, with its own benchmarks: the two set everything up, then take turns, one of each a round, in an
+process of its own, with its own benchmarks: the two set everything up, then alternate, one of each a round, in an
 order that changes with every round. What else runs on the machine hits both alike.
 """
 
@@ -28,7 +28,7 @@ from benchmarks.table import duration
 from benchmarks.turns import say
 
 SLOWER = 1.03
-"""A row is slower where the whole interval says that the new commit takes more than so many times as long."""
+"""A row is slower where the whole interval of new / old is above this ratio."""
 FEWEST = 6
 """Rounds below which no 95% interval of a median exists."""
 _ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +56,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """Slower or faster where the interval lies wholly beyond 3%, else empty."""
+        """Slower or faster where the whole interval is beyond 3%, else empty."""
         if self.high < 1 / SLOWER:
             return "slower"
         return "faster" if self.low > SLOWER else ""
@@ -164,8 +164,8 @@ class Worker:
         self._process.terminate()
         self._process.wait()
 
-    def tell(self, *words: str) -> dict[str, Any]:
-        """Say something, and wait until it needs to hear more: ``turn``, or ``rows`` where a group is measured."""
+    def send(self, *words: str) -> dict[str, Any]:
+        """Send a command, and wait for the answer: ``turn``, or ``rows`` where a group is measured."""
         there, back = self._process.stdin, self._process.stdout
         assert there is not None
         assert back is not None
@@ -179,18 +179,18 @@ class Worker:
 
 def in_turns(workers: Sequence[Worker], name: str, rounds: int) -> list[dict[str, list[float]]]:
     """Seconds of every row of a group, by worker; what is measured once a call is called once a round."""
-    said = [worker.tell("group", name) for worker in workers]
+    said = [worker.send("group", name) for worker in workers]
     turn = 0
     while any("turn" in one for one in said):
         for n in _order(turn):
             if "turn" in said[n]:
-                said[n] = workers[n].tell("go")
+                said[n] = workers[n].send("go")
         turn += 1
     rows: list[dict[str, list[float]]] = [one["rows"] for one in said]
     single = {key for one in rows for key, times in one.items() if len(times) == 1}
     for turn in range(1, rounds if single else 1):
         for n in _order(turn):
-            for key, times in workers[n].tell("again", name)["rows"].items():
+            for key, times in workers[n].send("again", name)["rows"].items():
                 if key in single:
                     rows[n][key] += times
     return rows

@@ -35,7 +35,7 @@ def main(kind: str, rounds: int, seconds: float, loops: bool) -> None:
             if waits:
                 answer({"turn": True})
                 if not sys.stdin.readline():
-                    raise SystemExit("nobody listens any more")
+                    raise SystemExit("the parent process has ended")
             for work, times in zip(works, found, strict=True):
                 again = loops or not times or not isinstance(work, Repeated)
                 times.append(work.turn() if again else times[0])
@@ -46,7 +46,7 @@ def main(kind: str, rounds: int, seconds: float, loops: bool) -> None:
             module.in_turns = in_turns  # type: ignore[attr-defined]
     device = torch.device("cuda" if kind == "gpu" else "cpu")
     kernels = gpu.fresh_kernels() if kind == "gpu" else None  # those of one commit are none of the other's
-    # Floors, which are not asked for, need rates.
+    # Floors need rates, and are not measured here.
     bench = Bench(device, measure_machine(device, room=2**20, side=64), rounds, seconds)
     for line in sys.stdin:
         what, name = line.split()

@@ -51,7 +51,7 @@ def paper_run(algorithm: str, dataset: Dataset, seed: int, clients: int = 10) ->
 
 def one_run(bench: Bench, dataset: Dataset) -> Iterator[Row]:
     """One DGD iteration of the paper's default run against both loops."""
-    say("one DGD iteration of 10 clients, beside the loops")
+    say("one DGD iteration of 10 clients, compared with the loops")
     model = build("svm", dataset.input_shape, dataset.outputs)
     run = paper_run("dgd", dataset, 0)
     stack = Stack([run])
@@ -92,7 +92,7 @@ def stacked_runs(bench: Bench, dataset: Dataset, seeds: int = 25, each: int = 5)
     stacks = {name: [paper_run(name, dataset, 0)] for name in algorithms}
     stacks |= {f"{name} × {seeds}": [paper_run(name, dataset, s) for s in range(seeds)] for name in ("dgd", "dspodfl")}
     stacks["all"] = [paper_run(name, dataset, s) for name in algorithms for s in range(each)]
-    say(f"{seeds} runs together, beside single ones")
+    say(f"{seeds} runs together, compared with single ones")
     works = []
     for runs in stacks.values():
         stack = Stack(runs)

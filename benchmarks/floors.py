@@ -6,7 +6,7 @@ both rates being the machine's own (`benchmarks.machine`). Per iteration of n cl
 take a step on B samples and e directed links are used:
 
     linear     bytes  2·4np (Θ is read once and written once) + a·B·(bytes of a sample)
-               FLOP   4·B·p·a (scores, then slopes times inputs) + 2·p·(e + n) (mixing: links, and one's own share)
+               FLOP   4·B·p·a (scores, their gradients times inputs) + 2·p·(e + n) (mixing: links, and one's own share)
                       + 2·B·D·a (scale and shift of D inputs)
     network    bytes  4p·(2a + a) (weights read forward and backward, gradients written)
                       + 4p·(n + a + n) (Θ read, gradients read, Θ written) + a·B·(bytes of a sample)

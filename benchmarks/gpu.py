@@ -38,7 +38,7 @@ from dspodfl.study.study import Study, measure
 
 _GIB = 2**30
 _BLOCK = 400
-"""Iterations of networks drawn at once, so that a turn, which is whole blocks, takes a part of a second."""
+"""Iterations of networks drawn in one batch, so that a turn, which is whole blocks, takes a part of a second."""
 _BEFORE = 3
 """Turns of networks that do not count: by then all but the rarest numbers of active clients have occurred twice."""
 NAMES = ("study", "one", "networks", "sporadic", "million", "clients")
@@ -91,9 +91,9 @@ def whole_study(bench: Bench, dataset: Dataset, seeds: int, iterations: int, eve
 
     def seconds(study: Study) -> float:
         start = time.perf_counter()
-        looks = sum(len(found.rows) for found in measure(study, bench.device))
+        evaluations = sum(len(found.rows) for found in measure(study, bench.device))
         wait(bench.device)
-        assert looks == len(study.runs) * (1 + -(-iterations // every))
+        assert evaluations == len(study.runs) * (1 + -(-iterations // every))
         return time.perf_counter() - start
 
     say(f"a study of {2 * seeds * len(PAPER)} runs and {iterations:,} iterations, from its configuration")
@@ -296,7 +296,7 @@ def _many(bench: Bench, model: Model, data: Federation, name: str, make: Callabl
         load_of(model, run, BATCH).floor(bench.machine, bench.precision),
         target=target if full else "",
         met=met if full else None,
-        notes=(note, "a loop needs a module and an optimizer for each of so many clients"),
+        notes=(note, "a loop needs a module and an optimizer for each client"),
         more={
             "clients": run.clients,
             "links": graph.links,

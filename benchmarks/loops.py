@@ -93,7 +93,7 @@ class CarefulLoop(_Loop):
 
 
 class ResearchLoop(_Loop):
-    """The habit of research code: a client at a time, everything made anew, states of dictionaries averaged.
+    """The habit of research code: a client at a time, everything allocated again, state dictionaries averaged.
 
     Such code steps first and averages after, Θ ← P(Θ − αG): the engine's adapt_then_combine.
     """
@@ -129,7 +129,7 @@ class ResearchLoop(_Loop):
 
 
 class VmapLoop(_Loop):
-    """All clients at once by `torch.func`: one vmap of grad, one matrix product."""
+    """All clients in one batch by `torch.func`: one vmap of grad, one matrix product."""
 
     def __init__(self, model: Model, run: Run, batch_size: int = 16, device: torch.device | str = "cpu") -> None:
         super().__init__(model, run, batch_size, device)

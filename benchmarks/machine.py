@@ -54,13 +54,13 @@ def name_of(device: torch.device) -> str:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was told."""
+    """Wait until the device has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def release(device: torch.device) -> None:
-    """Give back what nobody holds any more."""
+    """Release memory that is no longer used."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -77,7 +77,7 @@ def _resident(which: str) -> int:
 
 
 def _forget_peak() -> None:
-    """Let the peak begin anew, where Linux lets it: compiling takes memory that running does not."""
+    """Reset the peak, where Linux allows it: compiling takes memory that running does not."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         try:

@@ -1,9 +1,9 @@
 """``python -m benchmarks.scale [--json FILE] [--plot FILE]``: one large run over 1, 2, … ranks with one thread each.
 
 Strong scaling keeps the clients and adds ranks, weak scaling adds clients with them. Ranks are processes that PyTorch's
-launcher starts; one rank is the ordinary engine. Numbers of ranks take turns, and the best of a few rounds counts, so
+launcher starts; one rank is the ordinary engine. Numbers of ranks alternate, and the best of a few rounds counts, so
 that what else runs on the machine hits all alike. Processor time, of all threads of the busiest rank, is what an
-iteration would take if each rank had a core of its own and nobody ever waited; it hardly depends on who else is there.
+iteration would take if each rank had a core of its own and no rank ever waited; it hardly depends on other programs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from benchmarks.machine import name_of
 from benchmarks.turns import say
 from benchmarks.worlds import SAMPLES, geometric, make_run, shared
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Shard, Split, Stack, simulate
-from dspodfl.engine import stack as stacking
+from dspodfl.engine import Shard, Split, Stack, events, simulate
 from dspodfl.engine.exchange import Exchange
 from dspodfl.engine.steppers.compiled import Compiled
 from dspodfl.engine.transport.torch_distributed import Group, launch, launched
@@ -89,7 +88,7 @@ def measure(clients: int, degree: float, algorithm: str, iterations: int) -> dic
         for method, name in (("_call", "compute"), ("_join", "compute"), ("load", "minibatches")):
             phases.watch(Compiled, method, name)
         phases.watch(Exchange, "start", "send")
-    phases.watch(stacking._Draw, "block", "events")
+    phases.watch(events.EventSampler, "block", "events")
     problem = Problem(model, [(0, held)], batch_size=BATCH)
     ends: list[tuple[float, float]] = []
 

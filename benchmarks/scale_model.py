@@ -4,7 +4,7 @@
     on GPUs    max(step · Σd/R + row · m/R + event · (m + links), bytes / bandwidth) + host
 
 Steps and rows are shared by the ranks; events and delays of all clients are drawn by every rank. On a CPU the processor
-itself moves what is sent, so that bytes cost it time; on GPUs they travel beside the computation. Clients, steps and
+itself moves what is sent, so that bytes cost it time; on GPUs they are sent during the computation. Clients, steps and
 bytes are those of the rank that has most.
 """
 
@@ -28,7 +28,7 @@ from dspodfl.network import Graph
 from dspodfl.study.placement import place
 
 _MEAN_STEP = {"dspodfl": 0.5, "dgd": 1.0}
-"""Mean chance of a step under Beta(½, ½) rates."""
+"""Mean probability of a step under Beta(½, ½) rates."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,16 @@ def rows_of_the_busiest(run: Run, owner: np.ndarray, ranks: int) -> tuple[float,
     """Rows that the rank that sends most is expected to send an iteration, and clients that the fullest has."""
     edges = run.rates.graph.edges
     i, j = np.concatenate([edges, edges[:, ::-1]]).T
-    chance = np.tile(run.rates.link(np.zeros(1, dtype=np.int64))[0], 2)
+    probability = np.tile(run.rates.link(np.zeros(1, dtype=np.int64))[0], 2)
     cutting = owner[i] != owner[j]
-    i, j, chance = i[cutting], j[cutting], chance[cutting]
+    i, j, probability = i[cutting], j[cutting], probability[cutting]
     pairs = crossings(i, owner[j], np.arange(len(i)), ranks)
-    rows = np.bincount(owner[pairs.row], weights=pairs.expected(chance), minlength=ranks)
+    rows = np.bincount(owner[pairs.row], weights=pairs.expected(probability), minlength=ranks)
     return float(rows.max()), float(np.bincount(owner, minlength=ranks).max())
 
 
 def spread(run: Run, graph: Graph, ranks: Sequence[int]) -> list[dict[str, float]]:
-    """What the busiest of so many ranks has: clients, steps and rows to send, each expected an iteration."""
+    """Return what the busiest of some ranks has: clients, steps and rows to send, each expected an iteration."""
     d = run.rates.sgd(np.zeros(1, dtype=np.int64))[0]
     out = []
     for count in ranks:
@@ -101,7 +101,7 @@ def spread(run: Run, graph: Graph, ranks: Sequence[int]) -> list[dict[str, float
 
 
 def predict(of: dict[str, float], graph: Graph, parameters: int, cluster: Cluster) -> dict[str, float]:
-    """An iteration of DSpodFL on so many GPUs: compute, bytes beside it, what neither hides."""
+    """Return the time of an iteration of DSpodFL on some GPUs: compute, bytes sent meanwhile, what neither hides."""
     compute = cluster.step * of["steps"] + cluster.row * of["clients"] + cluster.event * (graph.n + graph.links)
     travel = 4 * parameters * of["rows"] / cluster.bandwidth
     return of | {"compute": compute, "travel": travel, "seconds": max(compute, travel) + cluster.host}

@@ -23,12 +23,12 @@ class Work(Protocol):
     """Something that iterates."""
 
     def turn(self) -> float:
-        """Go on for a while; seconds an iteration."""
+        """Advance for a while; return seconds an iteration."""
         ...
 
 
 class Repeated:
-    """A function that does one iteration, called so often that a turn takes some seconds."""
+    """A function that does one iteration; a turn repeats it for some seconds."""
 
     def __init__(self, iterate: Callable[[], None], device: torch.device, seconds: float) -> None:
         self.iterate, self.device = iterate, device

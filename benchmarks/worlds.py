@@ -61,7 +61,7 @@ def torus(rows: int, columns: int) -> Graph:
 
 
 def squarest(clients: int) -> Graph:
-    """The torus of so many clients that is nearest to a square."""
+    """Return the torus of n clients that is nearest to a square."""
     rows = max(r for r in range(1, int(clients**0.5) + 1) if clients % r == 0)
     return torus(rows, clients // rows)
 

@@ -111,14 +111,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--also", nargs="*", type=Path, default=[], metavar="FILE.whl")
     parser.add_argument("--check", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     constraints, before = CONSTRAINTS.read_text(), LOCK.read_text() if LOCK.exists() else ""
-    if asked.check:
+    if options.check:
         wrong = check(constraints, before)
         print("\n".join(wrong) or f"{LOCK.name} is that of {CONSTRAINTS.name}")
         return int(bool(wrong))
     extra = also(before)
-    for file in asked.also:
+    for file in options.also:
         extra.setdefault(_name_of(file.name), {})[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     lines = [_HEAD]
     for name, version in pins(constraints).items():

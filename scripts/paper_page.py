@@ -4,7 +4,7 @@
 
 docs/paper/<name>.csv comes from each folder, <name>.png and .svg are drawn from it. What is between the two markers of
 docs/paper.md is written again; the rest of the page is by hand. The rows of CIFAR-10 experiments, which take minutes of
-a GPU, are kept in docs/paper/runs/, so that a page can be judged by other rules without running them. Where an
+a GPU, are kept in docs/paper/runs/, so that a page can be evaluated by other rules without running them. Where an
 experiment is neither in the folder nor kept, its section of the page stays, and says so.
 """
 
@@ -52,7 +52,7 @@ def section(outcome: Outcome) -> str:
 
 
 def numbers(outcome: Outcome) -> str:
-    """Tables of the paper: ours beside what it prints."""
+    """Return tables of the paper: our numbers next to the printed ones."""
     table, axes = outcome.aggregates, outcome.axes
     names = [NAMES.get(algorithm, algorithm) for algorithm in table["algorithm"]]
     if outcome.kind == "accuracy_table":
@@ -94,8 +94,8 @@ def natural(text: str) -> list[object]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
 
 
-def judged(folder: Path) -> Outcome:
-    """Return what was measured, read and judged as the experiment says today."""
+def evaluated(folder: Path) -> Outcome:
+    """Return what was measured, with the claims of today's experiment file checked."""
     experiment, file = named(folder.name), RUNS / f"{folder.name}.parquet"
     if (folder / "result.json").is_file():
         measured = Outcome.load(folder)
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where dspodfl reproduce wrote")
     folder = parser.parse_args().folder
     there = [n for n in names() if (folder / n / "result.json").is_file() or (RUNS / f"{n}.parquet").is_file()]
-    found = [judged(folder / name) for name in there]
+    found = [evaluated(folder / name) for name in there]
     target = ROOT / "docs" / "paper"
     target.mkdir(parents=True, exist_ok=True)
     for outcome in found:

@@ -1,4 +1,4 @@
-"""Measure with the engine what docs/theory.md sets beside the bounds, and write it to docs/theory/*.csv.
+"""Measure with the engine what docs/theory.md compares with the bounds, and write it to docs/theory/*.csv.
 
     python -m scripts.theory_measured [tightness contraction gaps families]
 
@@ -66,7 +66,7 @@ def tightness(seeds: int = 200, iterations: int = 60) -> pd.DataFrame:
 
 
 def contraction(seeds: int = 200) -> pd.DataFrame:
-    """The slope of ln E‖Θ − 1θ̄‖² under mixing alone, beside ρ̃ and the exact rate in mean square."""
+    """The slope of ln E‖Θ − 1θ̄‖² under mixing alone, compared with ρ̃ and the exact rate in mean square."""
     rows = []
     bipartite = Graph.from_networkx(nx.complete_bipartite_graph(3, 3))
     for kind, b in itertools.product(("complete", "bipartite", "ring", "star", "path"), (0.2, 0.4, 0.6, 0.8, 1.0)):
@@ -127,7 +127,7 @@ def gaps(seeds: int = 60) -> pd.DataFrame:
 
 
 def families(seeds: int = 100, iterations: int = 300) -> pd.DataFrame:
-    """The non-convex and the PL problem beside their theorems, iteration by iteration."""
+    """The non-convex and the PL problem compared with their theorems, iteration by iteration."""
     place = Place.of("ring", 4, np.array([0.7, 0.9, 1.0, 0.8]), 0.6)
     wells = WellsWorld.make(place, 0.3, 0.3)
     c = wells.constants()
@@ -138,9 +138,17 @@ def families(seeds: int = 100, iterations: int = 300) -> pd.DataFrame:
     excess = float(wells.loss(wells.start.astype(float)))
     rows = []
     for k in range(0, iterations + 1, 5):
-        told = {form: nonconvex.best(c, excess, 0.0, k, form).total for form in ("proved", "printed")}  # type: ignore[arg-type]
+        bound = {form: nonconvex.best(c, excess, 0.0, k, form).total for form in ("proved", "printed")}  # type: ignore[arg-type]
         rows.append(
-            ("non-convex", "mean ‖∇F(θ̄)‖²", k, running[:, k].mean(), error(running)[k], told["proved"], told["printed"])
+            (
+                "non-convex",
+                "mean ‖∇F(θ̄)‖²",
+                k,
+                running[:, k].mean(),
+                error(running)[k],
+                bound["proved"],
+                bound["printed"],
+            )
         )
     waves, iterations, every = WavesWorld.make(Place.of("complete", 4, [0.995, 1.0, 1.0, 1.0], 0.8), 0.1, 0.2), 5000, 50
     c = waves.constants()

@@ -2,7 +2,7 @@
 
     python -m scripts.theory_page
 
-Reads docs/theory/*.csv (scripts/theory_measured.py) and runs the commands that the page shows; what stands between
+Reads docs/theory/*.csv (scripts/theory_measured.py) and runs the commands that the page shows; the text between
 markers `<!-- name: start -->` and `<!-- name: end -->` is written by this, the rest of the page by hand.
 """
 
@@ -159,7 +159,7 @@ def contraction_figure(table: pd.DataFrame) -> Figure:
 
 
 def exponent(rows: pd.DataFrame, column: str) -> float:
-    """Slope in logarithms; NaN where there is nothing to measure but rounding."""
+    """Return the slope in logarithms; NaN where there is nothing to measure but rounding."""
     if rows[column].min() < 1e-20:
         return float("nan")
     return float(np.polyfit(np.log(rows["x"]), np.log(rows[column]), 1)[0])
@@ -191,7 +191,7 @@ def gaps_figure(table: pd.DataFrame) -> Figure:
 
 
 def families_figure(table: pd.DataFrame) -> Figure:
-    """The non-convex and the PL problem beside their theorems."""
+    """Return the non-convex and the PL problem compared with their theorems."""
     groups = list(table.groupby(["family", "error"], sort=False))
     figure, axes = panels(len(groups), 3.6, 3.5)
     for axis, ((family, error), rows) in zip(axes, groups, strict=True):

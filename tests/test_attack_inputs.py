@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scripts.attack import extremes, hostile
 from scripts.attack.hostile import ARCHIVES, EDGES, GRAPHMLS
-from scripts.attack.sandbox import Ending, judge
+from scripts.attack.sandbox import Ending, problem_of
 from tests.edge import CommandLine, tiny
 
 from dspodfl import Config, ConfigError, InputError, run
@@ -17,7 +17,7 @@ from dspodfl.network.graph_io import read_graph
 from dspodfl.problem.data import Dataset, load_npz
 from dspodfl.problem.data.formats import read_cifar_python
 from dspodfl.problem.data.synthetic import ridge
-from dspodfl.theory.assess import appraise
+from dspodfl.theory.assess import assess
 
 # --- a slice of the attack --------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ def test_extreme_values_are_tried_for_every_key_of_the_schema():
     ],
 )
 def test_the_attack_knows_a_good_ending_from_a_bad_one(ending, wrong):
-    assert judge(ending) == wrong
+    assert problem_of(ending) == wrong
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------
@@ -196,13 +196,13 @@ def test_what_nests_too_deep_cannot_be_varied_or_set(text):
 
 def test_bounds_over_more_iterations_than_can_be_summed_are_refused():
     with pytest.raises(InputError, match=r"train\.iterations = 2147483647: must be at most 10,000,000"):
-        appraise(tiny(train={"iterations": 2**31 - 1}))
+        assess(tiny(train={"iterations": 2**31 - 1}))
 
 
 @pytest.mark.parametrize("l2", [1e-12, 1e-308])
 def test_bounds_whose_constants_leave_floating_point_are_refused(l2):
     with pytest.raises(InputError, match="stay within floating point"):
-        appraise(tiny(model={"name": "logistic", "l2": l2}))
+        assess(tiny(model={"name": "logistic", "l2": l2}))
 
 
 # --- runs that diverge ------------------------------------------------------------------------------------------

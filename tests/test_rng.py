@@ -67,7 +67,20 @@ PINNED = [
     1261602071,
     2252491138,
     283822330,
+    2780689297,
 ]
+
+
+def test_the_seeds_of_named_sub_streams_never_move():
+    assert rng.seed_of(2025, "pairwise") == 2873885842209329254
+    assert rng.seed_of(2**63 - 1, "mine:Pairwise") == 868652488374578621
+
+
+@given(st.integers(0, 2**63 - 1), st.text(max_size=20), st.text(max_size=20))
+def test_the_seed_of_a_sub_stream_is_one_of_words_and_differs_by_name_and_by_seed(seed, name, other):
+    found = rng.seed_of(seed, name)
+    assert 0 <= found < 2**63 and found not in (seed, rng.seed_of(seed ^ 1, name))
+    assert (found == rng.seed_of(seed, other)) == (name == other)
 
 
 @given(ADDRESS, st.integers(1, 9))

@@ -60,7 +60,8 @@ def test_a_report_becomes_a_table_and_a_picture(tmp_path, capsys):
 def test_one_rank_is_the_ordinary_engine(monkeypatch):
     monkeypatch.setattr(scale, "_STRIDE", 2)
     monkeypatch.setattr(scale.torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(scale.stacking._Draw, "block", scale.stacking._Draw.block)  # is watched, and given back
+    sampler = scale.events.EventSampler
+    monkeypatch.setattr(sampler, "block", sampler.block)  # it is replaced while it is timed, and restored here
     found = scale.measure(30, 6.0, "dspodfl", 6)
     assert found is not None
     assert (found["ranks"], found["links_cut"], found["bytes"]) == (1, 0, 0)

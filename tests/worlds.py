@@ -11,8 +11,7 @@ from torch import nn
 from dspodfl.algorithms import PAPER, named
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Run, Stack, simulate
-from dspodfl.engine.loop import Counters
+from dspodfl.engine import Counters, Run, Stack, simulate
 from dspodfl.network import Graph, generate
 from dspodfl.network.rates import Rates, Uniform
 from dspodfl.network.topology import Static, Wiring

@@ -37,23 +37,23 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(ATTACKS)}; default: all")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="try one case of N")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the counts into this page")
-    asked = parser.parse_args()
-    unknown = [name for name in asked.names if name not in ATTACKS]
-    if unknown or asked.every < 1:
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in ATTACKS]
+    if unknown or options.every < 1:
         parser.error(f"no such attack: {unknown[0]}" if unknown else "--every must be at least 1")
     failed = False
-    for name in asked.names or ATTACKS:
+    for name in options.names or ATTACKS:
         since = time.monotonic()
         tallies = []
-        for tally in ATTACKS[name](asked.every):
+        for tally in ATTACKS[name](options.every):
             print(tally, flush=True)
             for line in tally.failures:
                 print(f"  failed: {line}", flush=True)
             tallies.append(tally)
         print(f"{name}: {time.monotonic() - since:.0f} s", flush=True)
         failed |= any(tally.failures for tally in tallies)
-        if asked.write:
-            write(asked.write, name, tallies, asked.every)
+        if options.write:
+            write(options.write, name, tallies, options.every)
     return int(failed)
 
 

@@ -29,7 +29,7 @@ VALUES = (
     *("[0]", "[1]", "[nan]", "[1e308, 1e308]", "[1e-308, 1e-308]", "[2147483648]", "[0.5, 0.5, 0.5, 0.5]", '["", 1]'),
     *("[" + "0, " * 5000 + "0]", "{ a = { b = { c = 1 } } }", '{ kind = "ring" }', '{ name = "x" }', '{ law = "x" }'),
 )
-"""TOML values that somebody may write, by mistake or on purpose."""
+"""TOML values that a user may write, by mistake or on purpose."""
 
 SAMPLES: dict[str, Any] = {
     "gamma": 10.0,

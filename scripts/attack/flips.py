@@ -102,10 +102,10 @@ def _swept(folder: Path) -> None:
 def _theory(folder: Path) -> None:
     import pandas as pd
 
-    from dspodfl.ui.cli.theory import _write
+    from dspodfl.theory.assess import write_folder
 
     table = pd.DataFrame({"algorithm": ["dgd"], "rate": [0.5]})
-    _write(folder, "theory bound", {"guaranteed": True}, {"table.csv": table, "curves.csv": table}, None)
+    write_folder(folder, "theory bound", {"guaranteed": True}, {"table.csv": table, "curves.csv": table}, None)
 
 
 def _read_run(folder: Path, name: str) -> object:

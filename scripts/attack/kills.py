@@ -353,7 +353,7 @@ def _try(scenario: Scenario, folder: Path, whole: Path, at: int, how: str) -> st
         return f"{where}: something is damaged afterwards"
     for name, text in scenario.foreign.items():
         if not (out / name).is_file() or (out / name).read_text() != text:
-            return f"{where}: {name} of somebody else is lost"
+            return f"{where}: {name} of another program is lost"
     left = [p for p in folder.rglob(".*") if p.name.startswith((".dspodfl-", ".aside-", ".lock", ".metrics"))]
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     expected = {p.relative_to(whole).as_posix() for p in whole.rglob("*") if p.is_file()}

@@ -78,7 +78,7 @@ class Sandbox:
         return self._process
 
     def _read(self, process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-        """One line of an answer; None where it does not come in time, nothing where the process is gone."""
+        """One line of an answer; None where it does not come in time, an empty one where the process has ended."""
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -96,14 +96,14 @@ class Sandbox:
         if line:
             answer = json.loads(line)
             ending = Ending(answer["code"], answer["out"], answer["err"], answer["wrong"])
-            return ending if ending.wrong else Ending(ending.code, ending.out, ending.err, judge(ending))
+            return ending if ending.wrong else Ending(ending.code, ending.out, ending.err, problem_of(ending))
         self.close()
         if line is None:
             return Ending(None, "", "", f"still running after {self.seconds:g} s")
-        return Ending(None, "", "", f"killed (signal {-process.returncode})" if process.returncode else "gone")
+        return Ending(None, "", "", f"killed (signal {-process.returncode})" if process.returncode else "ended")
 
 
-def judge(ending: Ending) -> str:
+def problem_of(ending: Ending) -> str:
     """What is wrong with an ending: nothing where it is 0, or 2 with plain lines that say why."""
     if ending.code not in (0, 2):
         return f"exit code {ending.code}"

@@ -21,10 +21,10 @@ def machine() -> dict[str, str]:
     import torch
 
     try:
-        told = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        told = ""
-    fields = dict(line.split(":", 1) for line in reversed(told.splitlines()) if ":" in line)
+        text = ""
+    fields = dict(line.split(":", 1) for line in reversed(text.splitlines()) if ":" in line)
     about = {key.strip(): value.strip() for key, value in fields.items()}
     kind = " ".join(about.get(key, "") for key in ("vendor_id", "cpu family", "model")).strip()
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload]
@@ -41,7 +41,7 @@ def machine() -> dict[str, str]:
 def differences(old: Any, new: Any, *, exact: bool, where: tuple[str, ...] = ()) -> Iterator[str]:
     """Each difference as one line: study, file, column, row, old, new; ``exact`` floats, or only near ones."""
     if isinstance(old, dict) and isinstance(new, dict):
-        # What a digest stands for may be near: the first and the last value are compared instead.
+        # Values behind different digests may be close: the first and the last value are compared instead.
         left_out = {"sha256"} if not exact and _floats(old) else set()
         for key in [*old, *(key for key in new if key not in old)]:
             if key not in new:

@@ -30,7 +30,7 @@ _UNLIKE = {
     *("wall_seconds", "run_iterations_per_second", "seconds_spent", "versions", "commit", "device", "bytes_free"),
     *("host", "date", "written"),
 }
-"""Keys of JSON files that tell of the machine, the time or the version."""
+"""Keys of JSON files that depend on the machine, the time or the version."""
 _SCRUBBED = (
     (re.compile(r"^[\d.,]+ (s|min|h)\b.*run-iterations/s.*$", re.M), "<time>"),
     (re.compile(r"^dspodfl \d+\.\d+\S*$", re.M), "<version>"),
@@ -62,22 +62,25 @@ def timed(name: str) -> tuple[str, dict[str, Any], float]:
 
 def give(study: Study) -> dict[str, Any]:
     """What a study gives: of each command line the exit code and what it printed, and all files at the end."""
-    home = Path(os.path.realpath(tempfile.mkdtemp(prefix="golden-")))
+    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="golden-")))
     before = Path.cwd()
     try:
-        os.chdir(home)
-        (home / "study.toml").write_text(toml(study.config))
+        os.chdir(folder)
+        (folder / "study.toml").write_text(toml(study.config))
         for write in study.files:
-            write(home)
-        given = set(_files(home))
-        steps = [_step(step, home) for step in study.steps]
+            write(folder)
+        given = set(_files(folder))
+        steps = [_step(step, folder) for step in study.steps]
         if study.python:
-            steps.append(_program(study, home))
-        return {"steps": steps, "files": {name: _read(home / name, home) for name in _files(home) if name not in given}}
+            steps.append(_program(study, folder))
+        return {
+            "steps": steps,
+            "files": {name: _read(folder / name, folder) for name in _files(folder) if name not in given},
+        }
     finally:
         os.chdir(before)
-        _forget(home)
-        shutil.rmtree(home, ignore_errors=True)
+        _forget(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- starting -------------------------------------------------------------------------------------------------
@@ -93,24 +96,24 @@ def command_line(words: tuple[str, ...]) -> int:
     return 0
 
 
-def _step(step: Step, home: Path) -> dict[str, Any]:
+def _step(step: Step, folder: Path) -> dict[str, Any]:
     with _environment(step.env), _memory(step.memory), _captured() as texts:
         code = command_line(step.words)
-    out, err = (_scrubbed(text, home) for text in texts)
+    out, err = (_scrubbed(text, folder) for text in texts)
     said = [line for line in err.splitlines() if line.startswith(_KINDS)]
-    printed = _large(_json(json.loads(out), home)) if out.startswith("{") else _short(out)
-    return {"words": " ".join(step.words), "code": code, "out": printed, "said": said, "listing": _listing(home)}
+    printed = _large(_json(json.loads(out), folder)) if out.startswith("{") else _short(out)
+    return {"words": " ".join(step.words), "code": code, "out": printed, "said": said, "listing": _listing(folder)}
 
 
-def _program(study: Study, home: Path) -> dict[str, Any]:
+def _program(study: Study, folder: Path) -> dict[str, Any]:
     with _captured() as texts:
         exec(compile(study.python, study.name, "exec"), {"study": study.config})
     return {
         "words": "python",
         "code": 0,
-        "out": _short(_scrubbed(texts[0], home)),
+        "out": _short(_scrubbed(texts[0], folder)),
         "said": [],
-        "listing": _listing(home),
+        "listing": _listing(folder),
     }
 
 
@@ -128,7 +131,7 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _memory(free: int | None) -> Iterator[None]:
-    """A machine with this much free memory, as psutil tells it."""
+    """A machine with this much free memory, as psutil reports it."""
     import psutil
 
     ask = psutil.virtual_memory
@@ -163,27 +166,27 @@ def _captured() -> Iterator[list[str]]:
                 texts.append(file.read().decode("utf-8", "replace"))
 
 
-def _forget(home: Path) -> None:
+def _forget(folder: Path) -> None:
     """Modules of the study's folder are those of no other study."""
     for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(str(home)):
+        if (getattr(module, "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]
 
 
 # --- reading --------------------------------------------------------------------------------------------------
 
 
-def _files(home: Path) -> list[str]:
-    found = (path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return sorted(str(path.relative_to(home)) for path in found)
+def _files(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(str(path.relative_to(folder)) for path in found)
 
 
-def _listing(home: Path) -> str:
+def _listing(folder: Path) -> str:
     """A name for what is in the folder; `files` says at the end what it is."""
-    return " ".join(_files(home))
+    return " ".join(_files(folder))
 
 
-def _read(path: Path, home: Path) -> Any:
+def _read(path: Path, folder: Path) -> Any:
     """The content of a file, in a form that equal content gives alone; None where only its being there counts."""
     if path.name == "manifest.json" or "checkpoints" in path.parts:
         return None
@@ -191,9 +194,9 @@ def _read(path: Path, home: Path) -> Any:
         case ".parquet":
             return _table(path)
         case ".json":
-            return _large(_json(json.loads(path.read_text()), home))
+            return _large(_json(json.loads(path.read_text()), folder))
         case ".toml" | ".csv":
-            return _short(_scrubbed(path.read_text(), home))
+            return _short(_scrubbed(path.read_text(), folder))
         case ".npz":
             return _arrays(path)
         case ".safetensors":
@@ -219,15 +222,15 @@ def _column(values: list[Any], kind: str) -> dict[str, Any]:
     return {"type": kind, "sha256": _digest(json.dumps(values).encode()), "first": values[0], "last": values[-1]}
 
 
-def _json(found: Any, home: Path) -> Any:
+def _json(found: Any, folder: Path) -> Any:
     if isinstance(found, dict):
-        kept = {key: _json(value, home) for key, value in found.items() if key not in _UNLIKE}
+        kept = {key: _json(value, folder) for key, value in found.items() if key not in _UNLIKE}
         if "building" in kept.get("seconds", {}):
             del kept["seconds"]
         return kept
     if isinstance(found, list):
-        return [_json(value, home) for value in found]
-    return _scrubbed(found, home) if isinstance(found, str) else found
+        return [_json(value, folder) for value in found]
+    return _scrubbed(found, folder) if isinstance(found, str) else found
 
 
 def _large(found: Any) -> Any:
@@ -256,8 +259,8 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _scrubbed(text: str, home: Path) -> str:
-    text = text.replace(str(home), "<folder>")
+def _scrubbed(text: str, folder: Path) -> str:
+    text = text.replace(str(folder), "<folder>")
     for pattern, name in _SCRUBBED:
         text = pattern.sub(name, text)
     return "\n".join(line.rstrip() for line in text.splitlines())

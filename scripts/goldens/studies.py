@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Study:
-    """A configuration, the files beside it, and the command lines that are run in their folder.
+    """A configuration, the files next to it, and the command lines that are run in their folder.
 
     ``python`` is a program of its own instead, for what only Python can give; it has the public names alone.
     """

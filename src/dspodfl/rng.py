@@ -14,6 +14,7 @@ and give the same words for all of them. Known-answer tests pin the layout and t
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from enum import IntEnum
 from typing import Any
@@ -52,12 +53,20 @@ class Stream(IntEnum):
     DATA = 10  # synthetic data
     EVAL_SAMPLE = 11  # test samples that are evaluated, at seed 0
     EVAL_CLIENT = 12  # clients that are evaluated
+    METHOD = 13  # what a schedule draws of its own, at a seed of its own (`seed_of`)
 
 
 def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Philox4x32-10 of Salmon et al. (SC 2011): four words from a 128-bit counter and a 64-bit key.
+    """Compute Philox4x32-10 of Salmon et al. (SC 2011): four words from a 128-bit counter and a 64-bit key.
 
     Products wrap modulo 2⁶⁴ in int64, whose bits are those of the unsigned product.
+
+    Args:
+        counter: Four words; arrays broadcast.
+        key: Two words; arrays broadcast.
+
+    Returns:
+        Four words, each of the broadcast shape.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -69,15 +78,29 @@ def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tu
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor; there is none where nobody has imported torch, which takes seconds."""
+    """Return whether a value is a tensor; torch, which takes seconds to import, is not imported for it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, slots: int = 1, first: int = 0) -> Ints:
-    """Words at slots ``first … first + slots − 1`` of an address; inputs broadcast, slots are the last axis.
+    """Return the words at slots ``first … first + slots − 1`` of addresses.
 
-    Shapes: broadcast(seed, i, j, k) -> (..., slots), int64. ``first`` must be a multiple of 4.
+    Args:
+        seed: Of the run, in [0, 2⁶³). It broadcasts with i, j and k.
+        stream: What the words are drawn for.
+        i: A client, or the smaller end of a link.
+        j: The larger end of a link; 0 for a client.
+        k: The iteration, or what the stream has in its place.
+        slots: The number of words of each address.
+        first: The first slot, a multiple of 4.
+
+    Returns:
+        Integers in [0, 2³²), int64, (..., slots) with the broadcast shape of seed, i, j and k in front. A tensor where
+        one of them is a tensor, on its device; else a NumPy array.
+
+    Raises:
+        ValueError: ``first`` is no multiple of 4, or a slot is past the 2²⁸ of an address.
 
     >>> words(0, Stream.SGD, i=3, k=np.arange(2)).shape
     (2, 1)
@@ -117,8 +140,38 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
     return stacked.reshape(*shape[:-1], 4 * shape[-1])[..., :slots]
 
 
+def seed_of(seed: int, name: str) -> int:
+    """Return the seed at which a named sub-stream of `Stream.METHOD` is drawn.
+
+    Args:
+        seed: Of the run.
+        name: Of the sub-stream: a registered method, or ``"module:object"``.
+
+    Returns:
+        An integer in [0, 2⁶³), of two words of METHOD at ``seed``: i, j and k are the first 12 bytes of the SHA-256 of
+        the name, in little-endian order.
+
+    >>> seed_of(0, "pairwise") == seed_of(0, "pairwise"), seed_of(0, "pairwise") == seed_of(0, "together")
+    (True, False)
+    """
+    digest = hashlib.sha256(name.encode()).digest()
+    i, j, k = (int.from_bytes(digest[n : n + 4], "little") for n in (0, 4, 8))
+    low, high = (int(word) for word in words(seed, Stream.METHOD, i, j, k, slots=2))
+    return (low | high << 32) & (2**63 - 1)
+
+
 def threshold(p: Any) -> Ints:
-    """⌊p·2³²⌋, the integer below which a word means "fires"; p = 1 gives 2³², which is always."""
+    """Return ⌊p·2³²⌋, the number of words for which an event of probability p happens.
+
+    Args:
+        p: A probability, an array or a tensor of them.
+
+    Returns:
+        An integer array or tensor of the shape of p; 2³² where p = 1.
+
+    >>> int(threshold(0.5)) == 2**31
+    True
+    """
     if _is_tensor(p):
         import torch
 
@@ -127,21 +180,53 @@ def threshold(p: Any) -> Ints:
 
 
 def bernoulli(word: Ints, p: Any) -> Any:
-    """Whether an event of probability p happens at this word: ``word < ⌊p·2³²⌋``."""
+    """Return whether an event of probability p happens at a word: ``word < ⌊p·2³²⌋``.
+
+    Args:
+        word: Words; they broadcast with p.
+        p: Probabilities.
+
+    Returns:
+        Bool, of the broadcast shape.
+
+    >>> bernoulli(np.array([0, 2**31]), 0.5).tolist()
+    [True, False]
+    """
     return word < threshold(p)
 
 
 def index_below(word: Ints, n: Ints) -> Ints:
-    """An index in [0, n): ``(word · n) >> 32``, for n < 2³¹."""
+    """Return the index in [0, n) of a word: ``(word · n) >> 32``.
+
+    Args:
+        word: Words; they broadcast with n.
+        n: The number of indices, below 2³¹.
+
+    Returns:
+        Integers of the broadcast shape.
+
+    >>> index_below(np.array([0, 2**31, 2**32 - 1]), 10).tolist()
+    [0, 5, 9]
+    """
     return (word * n) >> 32
 
 
 def uniform(
     seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, count: int = 1, first: int = 0
 ) -> Any:
-    """Uniforms in [0, 1) with 53 bits, the n-th from slots 2n and 2n + 1; counts are the last axis.
+    """Return uniforms in [0, 1) with 53 bits, the n-th of slots 2n and 2n + 1.
 
-    Shapes: broadcast(seed, i, j, k) -> (..., count), float64. ``first`` must be a multiple of 2.
+    Args:
+        seed: Of the run; seed, i, j and k are as in `words`, and broadcast.
+        stream: What the numbers are drawn for.
+        i: A client, or the smaller end of a link.
+        j: The larger end of a link; 0 for a client.
+        k: The iteration.
+        count: The number of uniforms of each address.
+        first: The first of them, a multiple of 2.
+
+    Returns:
+        float64, (..., count) with the broadcast shape in front.
     """
     w = words(seed, stream, i, j, k, slots=2 * count, first=2 * first)
     high, low = w[..., 0::2] >> 5, w[..., 1::2] >> 6
@@ -149,11 +234,36 @@ def uniform(
 
 
 def normal(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, count: int = 1, first: int = 0) -> Any:
-    """Standard normals by inverse CDF of `uniform`, kept off 0 by half its resolution. NumPy only."""
+    """Return standard normals by inverse CDF of `uniform`, kept off 0 by half its resolution.
+
+    Args:
+        seed: Of the run; seed, i, j and k are as in `words`, and broadcast. No tensors.
+        stream: What the numbers are drawn for.
+        i: A client, or the smaller end of a link.
+        j: The larger end of a link; 0 for a client.
+        k: The iteration.
+        count: The number of normals of each address.
+        first: The first of them, a multiple of 2.
+
+    Returns:
+        A NumPy array of float64, (..., count) with the broadcast shape in front.
+    """
     u = np.asarray(uniform(seed, stream, i, j, k, count=count, first=first))
     return special.ndtri(np.clip(u + 2.0**-54, None, 1.0 - 2.0**-53))
 
 
 def permutation(seed: int, stream: Stream, n: int, *, i: int = 0, j: int = 0, k: int = 0) -> np.ndarray:
-    """A uniform permutation of 0 … n − 1: the order of n addressed uniforms, ties by index."""
+    """Return a uniform permutation: the order of n addressed uniforms, ties by index.
+
+    Args:
+        seed: Of the run.
+        stream: What the permutation is drawn for.
+        n: The number of items.
+        i: A client, or the smaller end of a link.
+        j: The larger end of a link; 0 for a client.
+        k: The iteration.
+
+    Returns:
+        The numbers 0 … n − 1 in their new order, (n,).
+    """
     return np.argsort(uniform(seed, stream, i, j, k, count=n), kind="stable")

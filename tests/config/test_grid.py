@@ -14,7 +14,7 @@ from dspodfl.analysis.metrics import METRICS
 from dspodfl.config import Config
 from dspodfl.config.grid import NUMBERS, Axis, Point, assign, cells
 from dspodfl.errors import DataError
-from dspodfl.experiments import sweep
+from dspodfl.experiments import batches
 from dspodfl.experiments.grid_folder import GridFolder
 from dspodfl.experiments.sweep import Sweep
 from dspodfl.study import session, study
@@ -142,7 +142,7 @@ def test_datasets_are_held_once(monkeypatch):
 
 
 def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
-    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)  # every cell by itself
+    monkeypatch.setitem(batches.FLOP_PER_BATCH, "cpu", 1.0)  # every cell by itself
     first = Sweep(grid(RATES), ["train.learning_rate.value"], tmp_path)
     for cell in first:
         if cell.point["train.learning_rate.value"] == 0.1:
@@ -181,7 +181,7 @@ def test_a_damaged_cell_is_named(tmp_path):
 
 
 def test_progress_counts_what_is_left(monkeypatch):
-    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
+    monkeypatch.setitem(batches.FLOP_PER_BATCH, "cpu", 1.0)
     heard = []
     list(Sweep(grid(RATES), [], tick=lambda done, whole: heard.append((done, whole))))
     assert heard == [(k, 12) for k in range(1, 13)]

@@ -204,22 +204,22 @@ def test_a_package_of_the_working_directory_is_found_by_ranks_which_do_not_searc
     assert run_ranks(2, [sys.executable, "-P", "-m", "own_package"], path=[str(tmp_path)]) == 0
 
 
-def test_nothing_is_unpickled_that_no_rank_of_this_launch_has_sealed(tmp_path, monkeypatch):
+def test_nothing_is_unpickled_that_no_rank_of_this_launch_has_signed(tmp_path, monkeypatch):
     (tmp_path / KEY).write_bytes(b"secret")
     monkeypatch.setenv(MEETING, str(tmp_path))
     monkeypatch.delenv(LAUNCHER, raising=False)
     one, other = _Messages.of_launch(), _Messages.of_launch()
-    first = one.sealed({"a": 1}, 0)
-    other.sealed(None, 1)
-    assert other.opened(first, 0) == {"a": 1}
+    first = one.signed({"a": 1}, 0)
+    other.signed(None, 1)
+    assert other.verified(first, 0) == {"a": 1}
     trap = pickle.dumps(Trap(tmp_path / "trap"))
     stranger = _Messages(b"guess")
-    for forged in (trap, bytes(32) + trap, stranger.sealed(Trap(tmp_path / "trap"), 0), b""):
+    for forged in (trap, bytes(32) + trap, stranger.signed(Trap(tmp_path / "trap"), 0), b""):
         with pytest.raises(LostRankError, match="was not sent by it"):
-            other.opened(forged, 0)
-    with pytest.raises(LostRankError):  # said by another rank
-        other.opened(first, 1)
-    other.sealed(None, 1)
-    with pytest.raises(LostRankError):  # said before
-        other.opened(first, 0)
+            other.verified(forged, 0)
+    with pytest.raises(LostRankError):  # sent by another rank
+        other.verified(first, 1)
+    other.signed(None, 1)
+    with pytest.raises(LostRankError):  # sent before
+        other.verified(first, 0)
     assert not (tmp_path / "trap").exists()

@@ -309,7 +309,7 @@ def test_a_stack_too_large_for_long_blocks_takes_short_ones(monkeypatch):
     model, dataset = MODELS["svm"]()
     run = make_run(data=dataset)
     per_iteration = run.clients * (4 + 1) + run.rates.graph.links
-    monkeypatch.setitem(loop._WORDS_AT_ONCE, "cpu", 3 * per_iteration)
+    monkeypatch.setitem(loop._MAX_WORDS_PER_BLOCK, "cpu", 3 * per_iteration)
     blocks = []
     advance([run], model, iterations=10, on_block=blocks.append)
     assert [len(block.k) for block in blocks] == [3, 3, 3, 1]

@@ -118,7 +118,7 @@ def test_a_run_that_is_frozen_stays_so_and_one_that_is_to_be_found_out_is(compil
 
 def test_pieces_are_cut_by_clients_and_found_together_again(monkeypatch):
     model, dataset = MODELS["svm"]()
-    monkeypatch.setattr(state, "NUMBERS_IN_A_PIECE", 2 * model.parameters)
+    monkeypatch.setattr(state, "MAX_ELEMENTS_PER_PIECE", 2 * model.parameters)
     runs = five_runs(dataset)
     assert_any_state_is_gone_on_from(runs, model)
     *_, (_, found) = go(runs, model, reach=lambda k: k + 1)
@@ -170,10 +170,10 @@ def test_a_state_that_the_loop_has_left_is_refused():
     first = next(loop)
     assert len(list(first.state.pieces())) == 5
     second = next(loop)
-    with pytest.raises(RuntimeError, match="gone on from iteration 0"):
+    with pytest.raises(RuntimeError, match="past iteration 0"):
         first.state.pieces()
     loop.close()
-    with pytest.raises(RuntimeError, match="gone on from iteration 3"):
+    with pytest.raises(RuntimeError, match="past iteration 3"):
         second.state.pieces()
 
 

@@ -14,7 +14,7 @@ from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.steppers.base import choose
-from dspodfl.engine.steppers.compiled import ALONE, Compiled
+from dspodfl.engine.steppers.compiled import SINGLE, Compiled
 from dspodfl.engine.steppers.plain import Plain
 from dspodfl.network import generate
 from dspodfl.network.topology import Flicker, Waypoint
@@ -139,7 +139,7 @@ def test_a_run_goes_on_alone_for_a_while_where_the_cores_are_busy(monkeypatch):
     monkeypatch.setattr(compiled, "advance", lambda **how: heard.append(how["threads"]) or 10_000 * (len(heard) == 3))
     for t in range(40):
         way.advance(t, t + 1)
-    assert heard == [2] * 3 + [1] * ALONE + [2] * (40 - 3 - ALONE)
+    assert heard == [2] * 3 + [1] * SINGLE + [2] * (40 - 3 - SINGLE)
 
 
 def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_are_allowed(monkeypatch):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dspodfl import InputError
-from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import aggregates as aggregation
 from dspodfl.analysis.costs import Cost
 from dspodfl.analysis.metrics import METRICS
 from dspodfl.experiments.claims import ClaimCheck, check_claims, check_kinds, claim_kind, kinds, overall, with_printed
@@ -57,12 +57,12 @@ def judged(check, metrics, **how):
     return found
 
 
-# --- readings -------------------------------------------------------------------------------------------------
+# --- aggregation -------------------------------------------------------------------------------------------------
 
 
 def test_accuracy_is_read_where_the_delay_is_first_reached():
     table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.3, 0.4]), *rows("dgd", 1, [0.1, 0.4, 0.5, 0.9])])
-    (row,) = readings.at_delay(table, [], 1.5).to_dict("records")
+    (row,) = aggregation.at_delay(table, [], 1.5).to_dict("records")
     assert (row["accuracy_mean"], row["accuracy_median"]) == (pytest.approx(0.4), pytest.approx(0.4))
     assert (row["reached"], row["seeds"], row["iteration_median"]) == (2, 2, 2.0)
     assert row["accuracy_std"] == pytest.approx(np.std([0.3, 0.5], ddof=1))
@@ -70,9 +70,9 @@ def test_accuracy_is_read_where_the_delay_is_first_reached():
 
 def test_runs_that_never_reach_a_delay_are_counted_and_not_averaged():
     table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.8]), *rows("dgd", 1, [0.1, 0.4])])
-    (row,) = readings.at_delay(table, [], 2.0).to_dict("records")
+    (row,) = aggregation.at_delay(table, [], 2.0).to_dict("records")
     assert (row["reached"], row["seeds"], row["accuracy_mean"]) == (1, 2, 0.8)
-    (row,) = readings.at_delay(table, [], 99.0).to_dict("records")
+    (row,) = aggregation.at_delay(table, [], 99.0).to_dict("records")
     assert row["reached"] == 0 and row["accuracy_mean"] is None
 
 
@@ -80,14 +80,14 @@ def test_the_normalized_reading_is_at_the_largest_delay_that_all_runs_of_the_poi
     table = pd.DataFrame(
         [*rows("dgd", 0, [0.0, 0.2, 0.4], point={"x": 1}), *rows("rg", 0, [0.0, 0.1, 0.2, 0.3], point={"x": 1})]
     )
-    found = readings.at_delay(table, ["x"], 1.0).set_index("algorithm")
+    found = aggregation.at_delay(table, ["x"], 1.0).set_index("algorithm")
     assert found["normalized_delay"].tolist() == [4.0, 4.0]
     assert found["normalized_mean"].tolist() == pytest.approx([0.4, 0.2])
 
 
 def test_accuracy_is_read_after_iterations():
     table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.3]), *rows("dgd", 1, [0.1, 0.4, 0.5])])
-    found = readings.at_iterations(table, [], [1, 2, 7])
+    found = aggregation.at_iterations(table, [], [1, 2, 7])
     assert found["accuracy_mean"].tolist()[:2] == pytest.approx([0.3, 0.4])
     assert pd.isna(found["accuracy_mean"].iloc[2])
 
@@ -96,18 +96,18 @@ def test_delays_to_a_target_are_quartiles_over_all_runs_with_late_ones_infinitel
     table = pd.DataFrame(
         [line for seed, level in enumerate([0.9, 0.9, 0.9, 0.2]) for line in rows("dgd", seed, [0, level])]
     )
-    (row,) = readings.to_targets(table, [], [0.5]).to_dict("records")
+    (row,) = aggregation.to_targets(table, [], [0.5]).to_dict("records")
     assert (row["reached"], row["total_median"], row["total_quartile3"]) == (3, 1.0, None)
     assert row["total_mean"] is None and row["total_least"] == 1.0
-    (row,) = readings.to_targets(table, [], [0.95]).to_dict("records")
+    (row,) = aggregation.to_targets(table, [], [0.95]).to_dict("records")
     assert (row["reached"], row["total_median"], row["total_least"]) == (0, None, 1.0)  # where all runs ended
-    (row,) = readings.to_targets(table, [], [0.5]).to_dict("records")
+    (row,) = aggregation.to_targets(table, [], [0.5]).to_dict("records")
     assert (row["processing_median"], row["transmission_median"]) == (0.5, 0.5)
 
 
 def test_diverged_runs_are_left_out_of_accuracies_and_counted():
     table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.3]), *rows("dgd", 1, [0.1, 0.2, np.nan], diverged=True)])
-    (row,) = readings.at_delay(table, [], 2.0).to_dict("records")
+    (row,) = aggregation.at_delay(table, [], 2.0).to_dict("records")
     assert (row["seeds"], row["reached"], row["diverged"], row["accuracy_mean"]) == (2, 1, 1, 0.3)
     assert row["accuracy_std"] is None  # one seed is left
 
@@ -117,9 +117,9 @@ def test_runs_that_ended_where_they_diverged_are_counted_though_they_never_got_t
     lost[-1]["diverged"] = True
     table = pd.DataFrame([*rows("dgd", 0, [0.1, 0.2, 0.3]), *lost])
     for found in (
-        readings.at_delay(table, [], 2.0),
-        readings.at_end(table, []),
-        readings.at_iterations(table, [], [2]),
+        aggregation.at_delay(table, [], 2.0),
+        aggregation.at_end(table, []),
+        aggregation.at_iterations(table, [], [2]),
     ):
         (row,) = found.to_dict("records")
         assert (row["seeds"], row["reached"], row["diverged"], row["accuracy_mean"]) == (2, 1, 1, 0.3)
@@ -129,17 +129,17 @@ def test_the_end_of_a_run_is_its_own_last_row():
     """Runs of one study end at different iterations."""
     short, long = rows("dgd", 0, [0.1, 0.4], delay=50.0), rows("rg", 0, [0.1, 0.2, 0.3, 0.5], delay=20.0)
     metrics = pd.DataFrame([*short, *long])
-    found = readings.at_end(metrics, [], {(): Cost("delay", 50.0)}).set_index("algorithm")
+    found = aggregation.at_end(metrics, [], {(): Cost("delay", 50.0)}).set_index("algorithm")
     assert found["accuracy_mean"].to_dict() == {"dgd": 0.4, "rg": 0.5}
     assert found["iteration"].to_dict() == {"dgd": 1, "rg": 3}
-    capped = readings.at_end(metrics, [], {(): Cost("delay", 55.0)}).set_index("algorithm")
+    capped = aggregation.at_end(metrics, [], {(): Cost("delay", 55.0)}).set_index("algorithm")
     assert capped["reached"].to_dict() == {"dgd": 0, "rg": 1} and capped["accuracy_mean"].isna()["dgd"]
 
 
 def test_a_sweep_of_budgets_is_read_at_the_budget_of_each_point():
     budgets = {(1,): Cost("bytes", 10.0), (2,): Cost("bytes", 20.0)}
     metrics = swept({"dgd": [0.4, 0.6]}).assign(bytes=lambda t: 10 * t["iteration"])
-    found = readings.at_end(metrics, ["x"], budgets)
+    found = aggregation.at_end(metrics, ["x"], budgets)
     assert found["accuracy_mean"].tolist() == [0.2, 0.6]
     assert caption("sweep", found) == (
         "Accuracy: mean ± std over 2 seeds, where each run has spent the budget of its point."
@@ -288,7 +288,7 @@ def test_printed_numbers_stand_beside_ours():
     made = experiment(
         kind="accuracy_table", over=(), iterations=[0, 1], printed=[Printed(algorithm="dgd", iteration=1, accuracy=0.6)]
     )
-    table = with_printed(readings.at_iterations(metrics, [], [0, 1]), made)
+    table = with_printed(aggregation.at_iterations(metrics, [], [0, 1]), made)
     assert pd.isna(table["printed_accuracy"].iloc[0]) and table["printed_accuracy"].iloc[1] == 0.6
 
 
@@ -374,7 +374,7 @@ def test_every_check_can_say_that_it_cannot_tell(kind):
     made = experiment(kind="sweep", check=[check], at_delay=10.0)
     reading = read(made, metrics)
     if kind == "sooner":
-        reading = readings.to_targets(metrics, ["x"], [0.5])
+        reading = aggregation.to_targets(metrics, ["x"], [0.5])
     (found,) = check_claims(Evidence(metrics, reading, ["x"], made))
     assert found.status == "cannot be told" and found.sentence
 
@@ -395,7 +395,7 @@ def test_an_outcome_is_the_same_after_saving_and_loading(tmp_path):
 
 def test_a_table_says_how_late_a_target_is_at_least():
     metrics = pd.DataFrame([*rows("dspodfl", 0, [0, 0.4], delay=9.0), *rows("dgd", 0, [0, 0.9], delay=5.0)])
-    ours, theirs = (cell(row) for _, row in readings.to_targets(metrics, [], [0.5]).iterrows())
+    ours, theirs = (cell(row) for _, row in aggregation.to_targets(metrics, [], [0.5]).iterrows())
     assert ours == "> 9 0/1" and theirs == "5"
 
 

@@ -12,7 +12,7 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu
 from dspodfl import ConfigError, InputError
 from dspodfl.algorithms import ALGORITHMS, PAPER
 from dspodfl.analysis.metrics import METRICS
-from dspodfl.experiments import claims, sweep
+from dspodfl.experiments import batches, claims, sweep
 from dspodfl.experiments import definition as experiments
 from dspodfl.experiments.definition import named, names
 from dspodfl.experiments.result import Outcome, read
@@ -181,7 +181,7 @@ def test_quick_says_what_it_leaves_out(dspodfl, monkeypatch):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_sweep_keeps_what_is_finished(number, code, dspodfl, monkeypatch):
-    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
+    monkeypatch.setitem(batches.FLOP_PER_BATCH, "cpu", 1.0)
     real, count = session.measure, []
 
     def interrupted(made, *more):

@@ -12,7 +12,7 @@ from tests.teams import together
 
 from dspodfl import InputError
 from dspodfl.config.grid import Axis, cells
-from dspodfl.experiments import sweep
+from dspodfl.experiments import batches
 from dspodfl.experiments.grid_folder import GridFolder
 from dspodfl.experiments.sweep import Sweep
 from dspodfl.study import session
@@ -120,7 +120,7 @@ def test_a_sweep_that_died_is_resumed_from_its_last_checkpoint(waves, tmp_path, 
 
 
 def test_every_stack_of_cells_has_its_own_checkpoints(tmp_path, monkeypatch):
-    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
+    monkeypatch.setitem(batches.FLOP_PER_BATCH, "cpu", 1.0)
     found = grid(checkpoint={"every_iterations": 2})
     dead = []
 
@@ -215,14 +215,6 @@ def test_a_sweep_of_two_ranks_is_stopped_by_either_and_resumed_on_any_number(who
     assert not again.stopped
     same(tables(again), whole(found))
     assert not (tmp_path / "out" / "checkpoints").exists()
-
-
-def test_no_stack_has_fewer_runs_than_there_are_ranks_where_that_can_be(monkeypatch):
-    monkeypatch.setitem(sweep._FLOP_AT_ONCE, "cpu", 1.0)
-    made = [(cell, sweep.build(cell.config)[1]) for cell in grid(LENGTHS)]  # three cells of two runs each
-    assert [len(batch) for batch in sweep._batches(made, "cpu")] == [1, 1, 1]
-    assert [len(batch) for batch in sweep._batches(made, "cpu", 3)] == [3]
-    assert [len(batch) for batch in sweep._batches(made, "cpu", 2)] == [1, 1, 1]
 
 
 def test_runs_that_cannot_be_split_are_refused_before_anything_runs():

@@ -21,7 +21,7 @@ from dspodfl.study.builder import build
 from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.run_folder import RunFolder
-from dspodfl.theory.assess.assessment import appraise
+from dspodfl.theory.assess.assessment import assess
 
 FIVE = ["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"]
 UNTIL = {"delay": 60.0, "normalized_delay": 20.0, "bytes": 3000.0, "iterations": 13}
@@ -277,7 +277,7 @@ def test_the_resolved_configuration_says_until_when_and_where_it_is_evaluated():
 def test_the_horizon_of_a_bound_is_the_last_iteration_of_the_longest_run():
     more = {"data": {"name": "ridge", "samples": 9, "dimension": 3}, "model": {"name": "linear"}}
     config = study(**more, algorithms=["dspodfl", "dgd"])
-    found = appraise(config)
+    found = assess(config)
     ends = run(config, device="cpu").metrics.groupby(["algorithm", "seed"])["iteration"].max()
     assert found.iterations == ends.max() == max(last_iterations(build(config)[1].runs))
 

@@ -22,7 +22,7 @@ from dspodfl.study.forecast import Work, expected_seconds, meant_for_a_gpu
 from dspodfl.study.progress import Progress, for_command, for_python
 from dspodfl.study.result import Result
 from dspodfl.study.timing import Stopwatch
-from dspodfl.theory.assess import appraise
+from dspodfl.theory.assess import assess
 from dspodfl.theory.assess.grid import over_cells
 
 LINE = re.compile(
@@ -357,7 +357,7 @@ def test_building_says_which_seed_it_is_at():
 
 def test_the_theory_says_what_it_is_at():
     config = tiny(model={"name": "mlp", "hidden": [3]})
-    heard = stages(lambda hear: appraise(config, points=3, on_progress=hear))
+    heard = stages(lambda hear: assess(config, points=3, on_progress=hear))
     assert heard.count("constants of seed 0") == 1 + 3 and heard[-1] == "bounds of dgd"
     grid = cells(config.model_dump(exclude_unset=True), [Axis.of("train.batch_size", [1, 2])])
     heard = stages(lambda hear: over_cells(grid, points=3, on_progress=hear))

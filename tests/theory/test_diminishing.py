@@ -10,7 +10,7 @@ from tests.theory.test_nonconvex import RHO, B, M, mix, spread
 
 from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.errors import InputError
-from dspodfl.theory import estimation as estimate
+from dspodfl.theory import estimation
 from dspodfl.theory.formulas import convex
 from dspodfl.theory.formulas import diminishing as theory
 from dspodfl.theory.formulas.constants import Constants
@@ -210,7 +210,7 @@ def test_measured_errors_of_ridge_regression_never_exceed_the_corrected_recursio
         x, _ = np.linalg.qr(rng.normal(size=(20, n)))
         x *= math.sqrt(20) * rng.uniform(0.97, 1.03, n)
         shards.append((x, x @ rng.normal(1, 0.3, n)))
-    problem = estimate.ridge(shards, 0.1)
+    problem = estimation.ridge(shards, 0.1)
     rate, d0 = Diminishing(0.04, 15.0), np.array([0.85, 0.9, 1.0, 0.95])
     c = problem.constants(RHO, sigma, d_min=float(d0.min()), d_max=float(d0.max()), alpha=rate)
     start = rng.normal(0, 2, (m, n))

@@ -5,7 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from scripts import theory_docs
 from tests.edge import CommandLine
+
+from dspodfl.theory.assess import QUANTITIES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
@@ -43,7 +46,7 @@ STATEMENTS = [
     "theorem:nonconvex_pl",
 ]
 """Labels of every lemma, proposition, theorem and corollary of the paper."""
-VERDICTS = ("holds", "holds in corrected form", "false as printed")
+STATUSES = ("holds", "holds in corrected form", "false as printed")
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
@@ -63,7 +66,7 @@ def test_the_table_has_every_statement_of_the_paper_once():
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0].strip("`") for row in ROWS])
 def test_what_a_row_names_exists(row):
-    label, code, tests, verdict = row
+    label, code, tests, status = row
     names = re.findall(r"`([\w.]+)`", code)
     assert names
     cited = False
@@ -76,7 +79,7 @@ def test_what_a_row_names_exists(row):
     assert cited, f"no module of {names} cites {label}"
     named = re.findall(r"`(test_\w+)`", tests)
     assert named and set(named) <= TESTS
-    assert verdict.startswith(VERDICTS)
+    assert status.startswith(STATUSES)
 
 
 def test_every_test_that_the_page_names_exists():
@@ -88,6 +91,11 @@ def test_every_test_that_the_page_names_exists():
 def dspodfl(monkeypatch, capsys, tmp_path):
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     return CommandLine(monkeypatch, capsys, tmp_path)
+
+
+def test_the_table_of_quantities_is_that_of_the_registry():
+    assert theory_docs.page(PAGE) == PAGE, "run python -m scripts.theory_docs"
+    assert all(f"| {one.label} | `{one.name}` | {one.source} |" in PAGE for one in QUANTITIES.values())
 
 
 def test_the_configuration_on_the_page_is_the_file():

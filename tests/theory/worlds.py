@@ -16,7 +16,7 @@ from dspodfl import Config, run
 from dspodfl.network import Graph, generate
 from dspodfl.network import weights as mixing
 from dspodfl.problem.data import Dataset, Federation
-from dspodfl.theory import estimation as estimate
+from dspodfl.theory import estimation
 from dspodfl.theory.formulas import Constants
 from dspodfl.theory.formulas.spectral import rho_tilde
 
@@ -238,7 +238,7 @@ class RidgeWorld:
 
     @cached_property
     def problem(self):
-        return estimate.ridge(self.shards, self.l2)
+        return estimation.ridge(self.shards, self.l2)
 
     def constants(self, alpha=None):
         d = self.place.d

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from tests.edge import CommandLine
 
 from dspodfl import Config
-from dspodfl.theory.assess import appraise
+from dspodfl.theory.assess import assess
 from dspodfl.theory.formulas import Constants, convex, nonconvex, pl
 
 RIDGE = """
@@ -279,7 +279,7 @@ def test_sweep_says_how_rate_and_gap_move(dspodfl):
     for _, group in rows.groupby("rates.link.value"):
         assert group["radius"].is_monotonic_decreasing  # more SGD, faster
     base = Config(**{**_toml(), "rates": {"sgd": _given(0.9), "link": _given(0.6)}, "algorithms": ["dspodfl"]})
-    alone = appraise(base).cases[0].statement("strongly convex").quantities
+    alone = assess(base).algorithms[0].result("strongly convex").quantities
     cell = rows[(rows["rates.link.value"] == 0.6) & (rows["rates.sgd.value"] == 0.9)].iloc[0]
     assert cell["radius"] == pytest.approx(alone["radius"])
     assert cell["gap_optimality"] == pytest.approx(alone["gap_optimality"])

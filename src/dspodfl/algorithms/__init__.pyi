@@ -14,6 +14,7 @@ from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
+from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
 from .learning_rate import Constant as Constant
@@ -53,6 +54,7 @@ __all__ = [
     "Constant",
     "Dash",
     "Diminishing",
+    "Draws",
     "Entry",
     "Independent",
     "Layout",

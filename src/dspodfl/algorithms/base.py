@@ -44,9 +44,24 @@ One row says that they are the same at every iteration for as long as the rates 
 
 
 class Schedule(Protocol):
-    """When: events at iterations k (consecutive int64 array) for the clients and links of a part."""
+    """When clients step and links exchange.
 
-    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events: ...
+    A schedule that draws random numbers besides those of `dspodfl.algorithms.draw` has a parameter ``draws``, which
+    `make` fills in (`dspodfl.algorithms.Draws`).
+    """
+
+    def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
+        """Return the events of a part of a run.
+
+        Args:
+            k: Consecutive iterations, (iterations,), int64.
+            part: The clients and links, and the seed of the run.
+            rates: d_i(k) and b_ij(k) of the run, and its graph.
+
+        Returns:
+            v (iterations, clients of the part) and v̂ (iterations, links of the part), both bool.
+        """
+        ...
 
 
 class Independent(Schedule, Protocol):
@@ -132,12 +147,30 @@ def bytes_sent(rule: Rule, p: int) -> int:
 
 
 def draws_independently(schedule: object) -> TypeGuard[Independent]:
-    """Return whether a schedule declares that its events are independent, with known probabilities."""
+    """Return whether a schedule declares that its events are independent, with known probabilities.
+
+    Args:
+        schedule: A schedule.
+
+    Returns:
+        Whether ``independent`` is true of the class that defines its call.
+
+    >>> from dspodfl.algorithms import dspodfl
+    >>> draws_independently(dspodfl), draws_independently(lambda k, part, rates: None)
+    (True, False)
+    """
     return bool(_declared(schedule, "independent", "__call__"))
 
 
 def declared_mixes(rule: Rule) -> int | None:
-    """Return how often a rule mixes in every iteration, if it declares it."""
+    """Return how often a rule mixes in every iteration, if it declares it.
+
+    Args:
+        rule: A rule.
+
+    Returns:
+        Its ``mixes``; None: any number.
+    """
     return getattr(rule, "mixes", None)
 
 
@@ -154,12 +187,26 @@ def needs_probability(rule: Rule) -> bool:
 
 
 def rests_without_events(rule: Rule) -> bool:
-    """Return whether a rule declares that a client without an event keeps its model and its state."""
+    """Return whether a rule declares that a client without an event keeps its model and its state.
+
+    Args:
+        rule: A rule.
+
+    Returns:
+        Whether ``rests`` is true of the class that defines its step.
+    """
     return bool(_declared(rule, "rests", "step"))
 
 
 def fused_kernel(rule: Rule) -> str | None:
-    """Return the fused kernel that computes the same as a rule, if it declares one."""
+    """Return the fused kernel that computes the same as a rule, if it declares one.
+
+    Args:
+        rule: A rule.
+
+    Returns:
+        The ``kernel`` of the class that defines its step; None: PyTorch computes it.
+    """
     found = _declared(rule, "kernel", "step")
     return found if isinstance(found, str) else None
 
@@ -219,10 +266,20 @@ class Algorithm:
 
 
 NO_LOCAL = "left out: no algorithm takes it yet"
-"""What is said of ``local``."""
+"""What a message says after "must be" where ``local`` is given."""
 
 
 def label_problem(label: object) -> str | None:
-    """Return what a label must be, where it is not; None where it is fine."""
+    """Return what a label must be, where it is not; None where it is fine.
+
+    Args:
+        label: A value that is given as a label.
+
+    Returns:
+        What follows "must be" in a message, or None.
+
+    >>> label_problem("DGD, slow") is None, label_problem(" DGD") is None
+    (True, False)
+    """
     fine = isinstance(label, str) and label.strip() == label and label.isprintable() and 0 < len(label) <= MAX_LABEL
     return None if fine else f"1 to {MAX_LABEL} printable characters, without spaces at the ends"

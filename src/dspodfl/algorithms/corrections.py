@@ -38,6 +38,7 @@ class _Pull:
     s: float
 
     def __call__(self, x: Tensor, mine: Tensor, theirs: Tensor, memory: None, arc: Arc) -> tuple[Any, None]:
+        assert arc.probability is not None
         pull = self.s * arc.into * (theirs - mine)
         return (pull, arc.probability * pull), None
 

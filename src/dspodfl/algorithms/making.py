@@ -9,6 +9,7 @@ from typing import Any
 
 from dspodfl.algorithms import registry
 from dspodfl.algorithms.base import SIMULTANEOUS, Algorithm, Rule, Schedule
+from dspodfl.algorithms.draws import PARAMETER, Draws, bound, reference_of
 from dspodfl.algorithms.registry import ALGORITHMS
 from dspodfl.errors import InputError, user_code
 
@@ -23,7 +24,8 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
         value_of: gives the value of a key of the configuration, where a setting is left out and has such a key.
 
     Returns:
-        The schedule and the rule. Each part takes the settings that it has a parameter for.
+        The schedule and the rule. Each part takes the settings that it has a parameter for. A schedule, or what makes
+        it, that has a parameter ``draws`` receives the `Draws` of its method.
 
     Raises:
         InputError: a name is not known, code cannot be imported or called, or a setting is taken by no part.
@@ -40,7 +42,10 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
     schedule, rule = _schedule(algorithm.schedule), _rule(algorithm.rule)
     makes_schedule, makes_rule = _makes_schedule(schedule, settings), _makes_rule(rule)
     _check_taken(algorithm, [part for part, makes in ((schedule, makes_schedule), (rule, makes_rule)) if makes])
-    made_schedule = _made(algorithm, schedule, settings) if makes_schedule else schedule
+    draws = Draws(_method(algorithm.schedule))
+    own = {PARAMETER: draws} if PARAMETER in _parameters(schedule)[0] else {}
+    made_schedule = _made(algorithm, schedule, settings | own) if makes_schedule else schedule
+    made_schedule = bound(made_schedule, _parameters(made_schedule)[0], draws)
     made_rule = _made(algorithm, rule, settings) if makes_rule else rule
     missing = [name for name in ("init", "step") if not callable(getattr(made_rule, name, None))]
     if missing:
@@ -51,6 +56,15 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
 
 def without_code(algorithm: Algorithm) -> Algorithm:
     """Return an algorithm with built-in parts instead of those that are code of a user; their names are checked.
+
+    Args:
+        algorithm: With parts by name.
+
+    Returns:
+        An algorithm that imports no code of a user.
+
+    Raises:
+        InputError: a name is neither registered nor of the form ``"package.module:object"``.
 
     >>> without_code(Algorithm("a", schedule="dgd", rule="mine:Momentum")).rule
     'simultaneous'
@@ -73,6 +87,9 @@ def named(name: str, **settings: Any) -> Schedule:
         name: of the method.
         **settings: those of the method; None is as if it were left out.
 
+    Returns:
+        The schedule.
+
     Raises:
         InputError: the method is not registered, or does not take a setting.
     """
@@ -86,6 +103,12 @@ def _schedule(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     return _imported(ALGORITHMS[given].schedule) if given in ALGORITHMS else user_code.load(given, FIELD)
+
+
+def _method(given: Any) -> str:
+    """Return what the draws of a schedule are addressed by: its registered name, or ``"module:object"``."""
+    reference = given if isinstance(given, str) else reference_of(given)
+    return next((name for name, entry in ALGORITHMS.items() if reference in (name, entry.schedule)), reference)
 
 
 def _rule(given: Any) -> Any:
@@ -115,10 +138,11 @@ def _makes_schedule(part: Any, settings: Mapping[str, Any]) -> bool:
         return False
     signature = inspect.signature(part)
     required = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind in _REQUIRED]
+    given = {PARAMETER: None} if PARAMETER in signature.parameters else {}
     try:
-        signature.bind(None, None, None)
+        signature.bind(None, None, None, **given)
     except TypeError:
-        return all(name in settings for name in required)
+        return all(name in settings or name == PARAMETER for name in required)
     return False
 
 
@@ -143,9 +167,9 @@ def _parameters(part: Any) -> tuple[list[str], bool]:
 def _check_taken(algorithm: Algorithm, makers: list[Any]) -> None:
     """Refuse settings that no part takes."""
     taken = [_parameters(part) for part in makers]
+    known = dict.fromkeys(name for names, _ in taken for name in names if name != PARAMETER)
     if any(others for _, others in taken):
-        return
-    known = dict.fromkeys(name for names, _ in taken for name in names)
+        known |= dict.fromkeys(key for key in algorithm.settings if key != PARAMETER)
     for key, value in algorithm.settings.items():
         if key not in known:
             allowed = f"{registry.not_taken(known)} (of {algorithm.label!r})"

@@ -42,6 +42,9 @@ ORDERS: Mapping[str, str] = MappingProxyType(
 def known_rules() -> dict[str, str]:
     """Return the registered rules: the orders, and those of methods that have their own, by the method's name.
 
+    Returns:
+        Name -> ``"module:object"``.
+
     >>> known_rules()["simultaneous"]
     'dspodfl.algorithms.rules:simultaneous'
     """
@@ -50,6 +53,12 @@ def known_rules() -> dict[str, str]:
 
 def registered_name(name: str) -> str:
     """Return the registered name of a method: case, spaces, hyphens and underscores do not count.
+
+    Args:
+        name: A name, a label or an alias.
+
+    Returns:
+        The registered name; ``name`` itself where there is none.
 
     >>> registered_name("Sporadic SGDs"), registered_name("DSpodFL"), registered_name("package.module:schedule")
     ('sporadic_sgd', 'dspodfl', 'package.module:schedule')
@@ -66,14 +75,32 @@ def _bare(name: str) -> str:
 
 
 def schedule_problem(name: str, what: str = "schedule") -> str | None:
-    """Return what the name of a schedule must be, where it is neither registered nor of code; None where it is fine."""
+    """Return what the name of a schedule must be, where it is neither registered nor of code; None where it is fine.
+
+    Args:
+        name: Of a schedule.
+        what: What the message calls the object of ``"package.module:object"``.
+
+    Returns:
+        What follows "must be" in a message, or None.
+
+    >>> schedule_problem("dgd") is None, schedule_problem("dgt").endswith("did you mean 'dgd'?")
+    (True, True)
+    """
     if name in ALGORITHMS or REFERENCE.fullmatch(name):
         return None
     return f"one of {', '.join(ALGORITHMS)}, or 'package.module:{what}'{nearest(name, ALGORITHMS)}"
 
 
 def rule_problem(name: str) -> str | None:
-    """Return what the name of a rule must be, where it is neither registered nor of code; None where it is fine."""
+    """Return what the name of a rule must be, where it is neither registered nor of code; None where it is fine.
+
+    Args:
+        name: Of a rule.
+
+    Returns:
+        What follows "must be" in a message, or None.
+    """
     known = known_rules()
     if name in known or REFERENCE.fullmatch(name):
         return None
@@ -87,6 +114,9 @@ def settings_problem(schedule: str, rule: str | None, settings: Mapping[str, Any
         schedule: the name of its schedule; code of a user takes what it takes, which is found out when it is imported.
         rule: the name of its rule; None: the one that ``train.order`` names.
         settings: by names.
+
+    Returns:
+        The key, the value and what it must be; None where all are fine.
 
     >>> settings_problem("dfedavg", None, {"period": 0})
     ('period', 0, "an integer of at least 1, or 'auto'")
@@ -104,5 +134,5 @@ def settings_problem(schedule: str, rule: str | None, settings: Mapping[str, Any
 
 
 def not_taken(known: Mapping[str, Any]) -> str:
-    """Return what is said of a setting that is not known."""
+    """Return what a message says of a setting that is not known."""
     return f"left out: allowed are {', '.join(known)}" if known else "left out: this algorithm has no settings"

@@ -7,7 +7,7 @@ models. The first two fuse what usually follows them: ``at.mix(x, minus)`` is Px
 
 A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly
 once, an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are
-then expected one iteration ahead, which is faster. `dspodfl.algorithms.base` has all that a rule may declare.
+then received one iteration in advance, which is faster. `dspodfl.algorithms.base` has all that a rule may declare.
 """
 
 from __future__ import annotations

@@ -29,9 +29,23 @@ from dspodfl.rng import Stream
 
 
 def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: bool = False) -> Events:
-    """Independent events: v_i fires with p_i, v̂_ij with q_ij, or with 1 − (1 − q_ij)² if both ends draw.
+    """Draw independent events: v_i fires with probability p_i, v̂_ij with q_ij, or 1 − (1 − q_ij)² if both ends draw.
 
-    Shapes: k (iterations,), p (iterations or 1, clients of the part), q (iterations or 1, links of the part).
+    Args:
+        k: The iterations, (iterations,).
+        part: The clients and links, and the seed of the run.
+        p: Probabilities of the clients, (iterations or 1, clients of the part).
+        q: Probabilities of the links, (iterations or 1, links of the part).
+        two_sided: Whether both ends of a link draw, and one that fires is enough.
+
+    Returns:
+        v (iterations, clients of the part) and v̂ (iterations, links of the part).
+
+    >>> from dspodfl.network import generate
+    >>> part = Part.whole(generate("ring", 5, 0), seed=7)
+    >>> events = draw(np.arange(3), part, np.ones((1, 5)), np.zeros((1, 5)))
+    >>> int(events.v.sum()), int(events.v_hat.sum())
+    (15, 0)
     """
     at = np.asarray(k)[:, None]
     v = rng.bernoulli(rng.words(part.seed, Stream.SGD, part.client, k=at)[..., 0], p)
@@ -49,17 +63,22 @@ class Sporadic:
     probabilities: Callable[[np.ndarray, Rates], Probabilities]
 
     def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
-        """The events of the part."""
+        """Return the events of a part at iterations k."""
         p, q = self.probabilities(k, rates)
         return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
 
     def steady(self, rates: Rates) -> bool:
-        """Whether the probabilities are the same at every iteration."""
+        """Return whether the probabilities are the same at every iteration."""
         return rates.fixed and all(len(rows) == 1 for rows in self.probabilities(np.arange(2), rates))
 
 
 def sporadic(sgd: float | None = None, link: float | None = None) -> Sporadic:
-    """DSpodFL, or a special case of it by overriding what fires: a number replaces the rate as the probability."""
+    """Return the schedule of DSpodFL, or of a special case: a number replaces the rates as the probability.
+
+    Args:
+        sgd: The probability that a client steps; None: its rate d_i.
+        link: The probability that a link exchanges; None: its rate b_ij.
+    """
 
     def probabilities(k: np.ndarray, rates: Rates) -> Probabilities:
         p = rates.sgd(k) if sgd is None else np.full((1, rates.graph.n), float(sgd))
@@ -88,13 +107,13 @@ class Cycles:
     _exchanges: WeakKeyDictionary[Rates, list[int]] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def length(self, k: int, rates: Rates) -> int:
-        """D in a cycle that starts at k."""
+        """Return D in a cycle that starts at k."""
         if self.period is not None:
             return self.period
         return int(np.ceil(min(np.mean(1.0 / rates.sgd(np.array([k]))[0]), _LONGEST_CYCLE)))
 
     def exchange(self, k: np.ndarray, rates: Rates) -> np.ndarray:
-        """Whether each k is an exchange iteration: k mod (D + 1) = D where D does not change."""
+        """Return whether each k is an exchange iteration: k mod (D + 1) = D where D does not change."""
         k = np.asarray(k)
         if self.period is not None or not rates.changing:
             cycle = self.length(0, rates) + 1
@@ -106,13 +125,20 @@ class Cycles:
         return np.isin(k, known)
 
     def __call__(self, k: np.ndarray, rates: Rates) -> Probabilities:
-        """0 or 1 for every client and link at each k."""
+        """Return probabilities, 0 or 1, of every client and link at each k."""
         exchange = self.exchange(k, rates)[:, None].astype(np.float64)
         return np.repeat(1.0 - exchange, rates.graph.n, 1), np.repeat(exchange, rates.graph.links, 1)
 
 
 def dfedavg(period: int | Literal["auto"] | None = None) -> Sporadic:
-    """D iterations of SGD without exchange, then one exchange without SGD; D = ⌈mean_i 1/d_i⌉ where none is given."""
+    """Return the schedule of DFedAvg: D iterations of SGD without exchange, then one exchange without SGD.
+
+    Args:
+        period: D; None or "auto": ⌈mean_i 1/d_i⌉.
+
+    Raises:
+        InputError: D is below 1.
+    """
     if period == "auto":
         period = None
     if period is not None and period < 1:
@@ -133,7 +159,11 @@ class Replay:
         return len(self.events.v)
 
     def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
-        """The recorded events at k; a record that is too short or of another graph is an error."""
+        """Return the recorded events of a part at iterations k.
+
+        Raises:
+            InputError: The record is too short, or of another graph.
+        """
         recorded = self.recorded
         if rates.graph.n != self.events.v.shape[1] or not np.array_equal(rates.graph.edges, self.edges):
             raise InputError(

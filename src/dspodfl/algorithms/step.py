@@ -69,14 +69,30 @@ class Layout(Protocol):
 class Step(Protocol):
     """Iteration k as a rule sees it."""
 
-    k: int
-    v: Tensor
-    """Which clients take a gradient step, as 0 and 1, (clients, 1)."""
-    lr: Tensor
-    """The step sizes α, (clients, 1)."""
-    linked: Tensor
-    """Which clients have a link that fires, (clients, 1), bool."""
-    layout: Layout
+    @property
+    def k(self) -> int:
+        """The number of the iteration."""
+        ...
+
+    @property
+    def v(self) -> Tensor:
+        """Which clients take a gradient step, as 0 and 1, (clients, 1)."""
+        ...
+
+    @property
+    def lr(self) -> Tensor:
+        """The step sizes α, (clients, 1)."""
+        ...
+
+    @property
+    def linked(self) -> Tensor:
+        """Which clients have a link that fires, (clients, 1), bool."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Where the parameters are in the rows of the models."""
+        ...
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x): gradients on the minibatches of this iteration, at any points.

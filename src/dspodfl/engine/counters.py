@@ -1,4 +1,4 @@
-"""Counts and delays of all runs of a stack at once, on the device where the events are.
+"""Counts and delays of all runs of a stack, computed together on the device where the events are.
 
 The numbers are those of `dspodfl.network.delay.Meter`, to the last bit: the same additions in the same order.
 """
@@ -17,12 +17,13 @@ from dspodfl._kernels.cuda import ordered_sum as sums
 from dspodfl.network import CHUNK, COSTS, Spent, costs
 
 if TYPE_CHECKING:
-    from dspodfl.engine.stack import Run
+    from dspodfl.engine.run import Run
+    from dspodfl.engine.stack import Stack
 
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """What was counted before an iteration: all that delays and counts need to go on from there.
+    """What was counted before an iteration: all that is needed to continue counting from there.
 
     Clients' numbers first, links' second, where there is one of each for every run.
     """
@@ -32,6 +33,13 @@ class Totals:
     link: Tensor  # (links,) raw delay of each link, float64
     normalized: Tensor  # (runs, 2) normalized delays, float64
     fired: Tensor  # (runs, 2) steps and link uses, int64
+
+    @staticmethod
+    def zero(stack: Stack) -> Totals:
+        """Return what is counted before the first iteration: nothing."""
+        client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+        runs = (len(stack.runs), 2)
+        return Totals(0, client, link, torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +70,51 @@ class Tally:
 
 
 @dataclass(frozen=True, eq=False)
+class Counters:
+    """Counts and raw and normalized delays of one run, summed over the events before an iteration."""
+
+    delay_processing: float = 0.0
+    delay_transmission: float = 0.0
+    delay_processing_normalized: float = 0.0
+    delay_transmission_normalized: float = 0.0
+    sgd_steps: int = 0
+    link_uses: int = 0
+
+    @staticmethod
+    def after(tally: Tally, t: int) -> list[Counters]:
+        """Return the counters of every run after an iteration of a block.
+
+        Args:
+            tally: Of the block.
+            t: The number of the iteration in the block.
+        """
+        delays = (
+            tally.processing,
+            tally.transmission,
+            tally.processing_normalized,
+            tally.transmission_normalized,
+        )
+        found = torch.stack([column[t] for column in delays]).cpu().T.tolist()
+        counts = torch.stack([tally.sgd_steps[t], tally.link_uses[t]]).cpu().T.tolist()
+        return [Counters(*d, *c) for d, c in zip(found, counts, strict=True)]
+
+    @staticmethod
+    def of(totals: Totals, stack: Stack, device: torch.device) -> list[Counters]:
+        """Return the counters of every run where it is resumed; the numbers are those of `after`, to the last bit.
+
+        Args:
+            totals: What was counted before.
+            stack: The runs.
+            device: Where to count.
+        """
+        delays = (*Ledger(stack.runs, device, totals).raw, *totals.normalized.T)
+        found = torch.stack([column.cpu() for column in delays]).T.tolist()
+        return [Counters(*d, *c) for d, c in zip(found, totals.fired.tolist(), strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
 class _Sums:
-    """What the clients, or the links, of every run come to after each iteration of a block."""
+    """Sums over the clients, or the links, of every run after each iteration of a block."""
 
     each: Tensor  # (entities,) raw delay of each entity after the last
     raw: Tensor  # (iterations, runs)
@@ -207,7 +258,7 @@ class _Account:
         self.total = torch.zeros(self.runs, dtype=torch.float64, device=device)
 
     def begin(self, spent: Tensor, normalized: Tensor, fired: Tensor) -> None:
-        """Go on from what was counted before. Shapes: (entities,), (runs,), (runs,)."""
+        """Continue from what was counted before. Shapes: (entities,), (runs,), (runs,)."""
         device = self.spent.device
         self.spent, self.normalized, self.fired = spent.to(device), normalized.to(device), fired.to(device)
         self.total = self._by_run(self.spent[None])[0]

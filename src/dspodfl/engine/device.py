@@ -1,4 +1,4 @@
-"""Devices and precisions: what is asked for, checked, and what PyTorch is told."""
+"""Devices and precisions: names of the configuration, checked and set in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from dspodfl.errors import InputError
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is CUDA where there is one; asking for CUDA without one is an error."""
+    """Return the device of a name.
+
+    Args:
+        name: "auto" (CUDA where there is a device, else the CPU), "cpu", "cuda" or "cuda:0", ….
+
+    Returns:
+        The device.
+
+    Raises:
+        InputError: The name is none of these, or there is no such device.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
     if name not in ("auto", "cpu", "cuda") and not name.startswith("cuda:"):
         raise InputError("device", name, "auto, cpu or cuda")
     try:
@@ -28,7 +41,21 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> tuple[str, torch.dtype, torch.dtype]:
-    """The precision in force, the dtype of parameters and the dtype in which gradients are computed."""
+    """Return the precision that a name means on a device.
+
+    Args:
+        name: "auto" (tf32 on CUDA, else fp32), "fp64", "fp32", "tf32" or "bf16".
+        device: Where models are.
+
+    Returns:
+        The precision in force, the dtype of parameters and the dtype in which gradients are computed.
+
+    Raises:
+        InputError: The device has no tf32.
+
+    >>> choose_precision("auto", torch.device("cpu"))
+    ('fp32', torch.float32, torch.float32)
+    """
     if name == "auto":
         name = "tf32" if device.type == "cuda" else "fp32"
     if name == "tf32" and device.type != "cuda":
@@ -40,7 +67,14 @@ def choose_precision(name: str, device: torch.device) -> tuple[str, torch.dtype,
 
 @contextmanager
 def products(precision: str) -> Iterator[None]:
-    """Let PyTorch's float32 products and convolutions use TF32 for a while, or keep them from it."""
+    """Set whether PyTorch's float32 products and convolutions use TF32, within a ``with`` block.
+
+    Args:
+        precision: As `choose_precision` returns it; "tf32" allows TF32, any other forbids it.
+
+    Returns:
+        A context manager that restores the previous settings at its end.
+    """
     before = torch.get_float32_matmul_precision()
     convolutions = torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

@@ -1,4 +1,4 @@
-"""Rows that cross between processes, iteration by iteration: which, to whom, and on their way.
+"""Rows that cross between processes, iteration by iteration.
 
 Both ends of a link know when it fires, so both know what is sent and in which order: nothing is negotiated. Where all
 clients are in one process, nothing crosses, and `NoExchange` does nothing.
@@ -32,11 +32,11 @@ class Split:
         return Split(Shard.whole(stack), LocalTransport())
 
     def exchange(self, like: Tensor, *, buffers: Sequence[Tensor] | None = None, once: bool = True) -> Exchange:
-        """Return what brings the others' rows.
+        """Return the exchange of rows with the other processes.
 
         Args:
-            like: Models, (clients, width); rows come to their device, in their precision.
-            buffers: Where rows come to: two, (halo, width) each. Default: new ones.
+            like: Models, (clients, width); rows are received on their device, in their precision.
+            buffers: Where rows are received: two, (halo, width) each. Default: new ones.
             once: Whether rows cross exactly once in every iteration.
         """
         if not len(self.shard.halo):
@@ -46,9 +46,14 @@ class Split:
         return Exchange(self.shard, self.transport, buffers, once=once)
 
     def assembled(self, values: Tensor, run: int) -> Tensor:
-        """What each process holds of the clients of a run, in their order; all processes ask together.
+        """Gather the values of all clients of a run from the processes that hold them; all processes call it.
 
-        Shapes: (clients of the run owned here, ...) -> (clients of the run, ...).
+        Args:
+            values: Of the clients of the run that are owned here, (owned, ...).
+            run: The number of the run in the stack.
+
+        Returns:
+            Of all clients of the run, in their order, (clients of the run, ...).
         """
         owned = [self.shard.owned(rank, run) for rank in range(self.transport.ranks)]
         parts = self.transport.all_gather(values, [len(numbers) for numbers in owned])
@@ -79,9 +84,9 @@ class Exchange:
     """Sends the rows of owned clients that fire across, and receives those of the halo.
 
     Where the transport allows it and rows cross exactly once in every iteration (``once``), those of the next iteration
-    are expected ahead, in another buffer: the rank that is first then need not ask whether the other is ready. Rows
-    that cross several times, or not at all, are expected when they are due: a receive that is posted ahead of them
-    would take what was sent for another. ``buffers`` are two, (halo, width) each; iterations take turns.
+    are received in advance, in the other buffer: the rank that is first then need not wait until the other is ready.
+    Rows that cross several times, or not at all, are received when they are due: a receive posted before would match
+    what was sent for another. ``buffers`` are two, (halo, width) each; iterations alternate between them.
     """
 
     def __init__(self, shard: Shard, transport: Transport, buffers: Sequence[Tensor], *, once: bool = True) -> None:
@@ -94,7 +99,7 @@ class Exchange:
 
     @property
     def halo(self) -> int:
-        """How many rows may come."""
+        """The number of rows that may be received."""
         return len(self._shard.halo)
 
     def load(self, active: Tensor) -> None:
@@ -104,10 +109,10 @@ class Exchange:
         self._last = 0
 
     def limit(self, last: int) -> None:
-        """Say that iterations up to ``last`` − 1 of the block follow for certain.
+        """Promise that iterations up to ``last`` − 1 of the block follow.
 
-        Nothing is expected beyond: where a loop ends within a block, because its runs are stacked again, a receive that
-        was posted for the next iteration would take what is sent for another.
+        Nothing is received in advance beyond: where a loop ends within a block, because its runs are stacked again, a
+        receive posted for the next iteration would match what is sent for another.
         """
         self._last = last
 
@@ -129,26 +134,35 @@ class Exchange:
             yield at, last, False
 
     def of_width(self, width: int) -> Exchange:
-        """The same for rows of another width, within the block that is loaded; never ahead."""
+        """Return an exchange of rows of another width, within the loaded block; nothing is received in advance."""
         buffers = self._buffers[0].new_empty((2, self.halo, width)).unbind()
         out = Exchange(self._shard, self._transport, buffers, once=False)
         out.leave, out.come = self.leave, self.come
         return out
 
     def came(self, t: int) -> Tensor:
-        """Where the rows of the t-th iteration are, one after the other, once they have been waited for."""
+        """Return the buffer of the rows of the t-th iteration, in order; they are there once they were waited for."""
         return self._buffers[t % 2]
 
     def receive(self, t: int, wait: Wait, halo: Tensor) -> None:
-        """Wait for the rows of the t-th iteration, and write them where they belong. Shape: halo (halo, width)."""
+        """Wait for the rows of the t-th iteration, and copy them to their places. Shape: halo (halo, width)."""
         wait()
         rows = self.come.at(t)
         halo.index_copy_(0, rows, self.came(t)[: len(rows)])
 
-    def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
-        """Start what crosses at the t-th iteration of the block; client n is row homes[n] of ``theta``, or row n."""
+    def start(self, t: int, theta: Tensor, row_index: Tensor | None = None) -> Wait:
+        """Start to send and receive the rows of an iteration.
+
+        Args:
+            t: The number of the iteration in the block.
+            theta: The models, (rows, width).
+            row_index: The row of each client in ``theta``, (clients,); None: client n is row n.
+
+        Returns:
+            A function that waits until everything is sent and received.
+        """
         rows = self.leave.at(t)
-        rows = rows if homes is None else homes.index_select(0, rows)
+        rows = rows if row_index is None else row_index.index_select(0, rows)
         torch.index_select(theta, 0, rows, out=self._out[: len(rows)])
         transport, leaving = self._transport, _cut(self._out, self.leave.bounds[t])
         if not self._prepost:
@@ -183,13 +197,13 @@ class NoExchange(Exchange):
         pass
 
     def load(self, active: Tensor) -> None:
-        """Ignore the weights."""
+        """Do nothing."""
 
     def limit(self, last: int) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def stretches(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
-        """Give all iterations as one stretch in which no row crosses."""
+        """Yield all iterations as one stretch in which no row crosses."""
         yield first, last, False
 
     def of_width(self, width: int) -> Exchange:
@@ -199,8 +213,8 @@ class NoExchange(Exchange):
     def receive(self, t: int, wait: Wait, halo: Tensor) -> None:
         """Do nothing."""
 
-    def start(self, t: int, theta: Tensor, homes: Tensor | None = None) -> Wait:
-        """Start nothing."""
+    def start(self, t: int, theta: Tensor, row_index: Tensor | None = None) -> Wait:
+        """Return immediately: nothing crosses."""
         return nothing
 
 

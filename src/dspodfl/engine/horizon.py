@@ -42,7 +42,15 @@ def cap(run: Run, budget: Budget, iterations: int | None) -> tuple[int, int]:
 def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
     """Return the number of iterations after which a run is expected to have spent a budget; infinite if never.
 
-    The expectation is over the events, rates and graphs being given: Σ_k Σ_i p_i(k) / d_i(k) / m + …, as in `delay`.
+    The expectation is over the events, with rates and graphs given: Σ_k Σ_i p_i(k) / d_i(k) / m + …, as in `delay`.
+
+    Args:
+        run: Graph, rates, schedule and ``link_bytes``.
+        budget: What it may spend.
+        longest: The most iterations to consider.
+
+    Returns:
+        The number of iterations, at most ``longest``; or infinity.
     """
     entities = run.clients + run.rates.graph.links
     length = max(1, min(1000, _MAX_ELEMENTS_PER_CHUNK // max(1, entities)))
@@ -62,13 +70,13 @@ def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
 
 
 def _constant(run: Run) -> bool:
-    """Whether every iteration is expected to cost the same."""
+    """Return whether every iteration is expected to cost the same."""
     same = draws_independently(run.schedule) and run.schedule.steady(run.rates)
     return same and run.rates.fixed and run.wiring.steady and not run.wiring.topology.moving
 
 
 def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
-    """What iterations are expected to cost, (iterations,); fewer than were asked for where they were tried out."""
+    """Return what iterations are expected to cost, (iterations,); fewer than k has for a custom schedule."""
     if draws_independently(run.schedule):
         p, q = run.schedule.probabilities(k, run.rates)
         q = 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q
@@ -94,6 +102,12 @@ def last_iterations(runs: Sequence[Run]) -> list[int]:
     """Return the iteration that each run ends at, from its events: no model is needed.
 
     Divergence is not foreseen: a run that diverges ends earlier.
+
+    Args:
+        runs: With their budgets and caps.
+
+    Returns:
+        The last iteration of each run.
     """
     most = max(run.last(LONGEST if run.cap is None else run.cap) for run in runs)
     found: dict[int, int] = {}

@@ -22,7 +22,7 @@ from dspodfl.errors import InputError
 
 DENSE = 64
 """Runs of up to this many clients mix by dense products."""
-_LINKS_AT_ONCE = 1024
+_MAX_LINKS_PER_CHUNK = 1024
 
 
 class Mixer:
@@ -55,21 +55,21 @@ class Mixer:
             self._blocks.append(weight)
 
     def limit(self, last: int) -> None:
-        """Say that iterations up to ``last`` − 1 of the block follow; nothing is prepared for them."""
+        """Do nothing: no row is received in advance."""
 
     def begin(self, t: int, theta: Tensor) -> Callable[..., Tensor]:
         """Return what multiplies an array by P of the t-th iteration; ``theta`` are the models before it."""
         return partial(self.apply, t)
 
     def end(self) -> None:
-        """Take note that the iteration is over."""
+        """Do nothing at the end of an iteration."""
 
     def with_halo(self, t: int, x: Tensor) -> Tensor:
         """Return an array with the rows of other processes that are needed at the t-th iteration: there are none."""
         return x
 
     def apply(self, t: int, theta: Tensor, minus: Tensor | None = None) -> Tensor:
-        """P at the t-th iteration of the block times a stacked array, less another, which is written over.
+        """Multiply a stacked array by P of the t-th iteration; subtract another, which is overwritten.
 
         Shapes: (clients, p) each.
         """
@@ -93,13 +93,13 @@ class Mixer:
 
 
 class HaloMixer:
-    """Applies P(k) to the rows of a shard; rows of other processes come in between.
+    """Applies P(k) to the rows of a shard; rows of other processes are received for it.
 
     Args:
         split: The clients held here, and the transport to the others.
         theta: The models, (clients, width).
         rule: The rule that mixes; it may declare how often.
-        mixes_first: Whether it mixes the models as they are before the iteration: their rows start on their way then.
+        mixes_first: Whether it mixes the models as they are before the iteration: their rows are sent then.
     """
 
     def __init__(self, split: Split, theta: Tensor, rule: Rule, *, mixes_first: bool = False) -> None:
@@ -118,7 +118,7 @@ class HaloMixer:
         self._exchange.load(active)
 
     def limit(self, last: int) -> None:
-        """Say that iterations up to ``last`` − 1 of the block follow for certain."""
+        """Promise that iterations up to ``last`` − 1 of the block follow."""
         self._exchange.limit(last)
 
     def begin(self, t: int, theta: Tensor) -> Callable[..., Tensor]:
@@ -136,7 +136,7 @@ class HaloMixer:
         self._check_count(self._mixed)
 
     def apply(self, t: int, x: Tensor, minus: Tensor | None = None) -> Tensor:
-        """P at the t-th iteration of the block times an array, less another, which is written over.
+        """Multiply an array by P of the t-th iteration; subtract another, which is overwritten.
 
         Shapes: (clients, p) each.
         """
@@ -169,7 +169,7 @@ class HaloMixer:
             raise InputError(f"{self._rule}.mixes", self._declared, allowed)
 
     def _exchange_of(self, width: int) -> Exchange:
-        """What brings rows of a width: rules may mix other things than models."""
+        """Return the exchange of rows of a width: rules may mix other arrays than models."""
         if width == self._width:
             return self._exchange
         if width not in self._others:
@@ -184,7 +184,7 @@ def _with_halo(shard: Shard) -> Neighbours:
 
 
 def _place(edges: np.ndarray, n: int, device: torch.device) -> Tensor:
-    """Where the two entries of each link stand in a flat n × n matrix. Shape: (2, links)."""
+    """Return the places of the two entries of each link in a flat n × n matrix. Shape: (2, links)."""
     i, j = torch.from_numpy(edges).to(device).T
     return torch.stack([i * n + j, j * n + i])
 
@@ -200,7 +200,7 @@ def _matrices(runs: int, n: int, place: Tensor, weight: Tensor) -> Tensor:
 
 
 class Matrices:
-    """P of runs of one size n, all at once."""
+    """P of runs of one size n, as one tensor."""
 
     def __init__(self, stack: Stack, device: torch.device) -> None:
         self.runs, self.n = len(stack.runs), stack.runs[0].clients
@@ -213,12 +213,18 @@ class Matrices:
 
 
 def sparse(edges: np.ndarray, weight: Tensor, theta: Tensor) -> Tensor:
-    """θ_i + Σ_j w_ij (θ_j − θ_i) over the links with w > 0, summed in link order, some links at a time."""
+    """Return θ_i + Σ_j w_ij (θ_j − θ_i) over the links with w > 0, summed in link order, in chunks of links.
+
+    Args:
+        edges: Both ends of every link, (links, 2).
+        weight: Active weights, (links,).
+        theta: Models, (rows, p).
+    """
     used = torch.nonzero(weight).squeeze(1)
     ends = torch.from_numpy(edges).to(theta.device)[used]
     out = theta.clone()
-    for n in range(0, len(used), _LINKS_AT_ONCE):
-        i, j = ends[n : n + _LINKS_AT_ONCE].T
-        change = weight[used[n : n + _LINKS_AT_ONCE], None] * (theta[j] - theta[i])
+    for n in range(0, len(used), _MAX_LINKS_PER_CHUNK):
+        i, j = ends[n : n + _MAX_LINKS_PER_CHUNK].T
+        change = weight[used[n : n + _MAX_LINKS_PER_CHUNK], None] * (theta[j] - theta[i])
         out.index_add_(0, i, change).index_add_(0, j, change, alpha=-1)
     return out

@@ -1,7 +1,7 @@
 """The plain loop: one run, one client, one neighbour, one parameter vector at a time.
 
-Short and slow on purpose. It is what the paper's pseudocode says, and the oracle that the fast engine is tested
-against; it shares with it the events, the minibatch indices and the model, and nothing of how they are computed.
+Short and slow on purpose. It follows the paper's pseudocode, and the fast engine is tested against it; both share the
+events, the minibatch indices and the model, and nothing of how they are computed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.engine.stack import Run
+from dspodfl.engine.run import Run
 from dspodfl.errors import InputError
 from dspodfl.network import COSTS, Events, Meter, Part, Spent
 from dspodfl.problem.models import Model
@@ -27,7 +27,7 @@ ORDERS = ("simultaneous", "combine_then_adapt", "adapt_then_combine")
 def plain_loop(
     run: Run, model: Model, initial: Tensor, *, iterations: int, batch_size: int, order: str = "simultaneous"
 ) -> Iterator[Tensor]:
-    """Advance one run as the paper's pseudocode says it: the reference implementation of `simulate`.
+    """Advance one run by the paper's pseudocode: the reference implementation of `simulate`.
 
     Args:
         run: The run; its budget and its cap end it.

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from dspodfl.engine.stack import Block, Neighbours, Stack, slices
+from dspodfl.engine.events import Block
+from dspodfl.engine.stack import Neighbours, Stack, slices
 from dspodfl.engine.state import Held
 from dspodfl.network import Part
 
@@ -31,13 +32,13 @@ class Crossings:
     first: np.ndarray  # (crossing,)
 
     def needed(self, active: np.ndarray) -> np.ndarray:
-        """Which rows cross. Shapes: active weights (iterations, links of the shard) -> (iterations, crossing), bool."""
+        """Return which rows cross. Shapes: active (iterations, links of the shard) -> (iterations, crossing), bool."""
         if not len(self.first):
             return np.zeros((len(active), 0), dtype=bool)
         return np.logical_or.reduceat(active[:, self.link] != 0, self.first, axis=1)
 
     def expected(self, q: np.ndarray) -> np.ndarray:
-        """With which chance each row crosses: 1 − Π (1 − q). Shapes: (links of the shard,) -> (crossing,)."""
+        """Return the probability that each row crosses, 1 − Π (1 − q). Shapes: (links of the shard,) -> (crossing,)."""
         if not len(self.first):
             return np.zeros(0)
         return 1.0 - np.multiply.reduceat(1.0 - q[self.link], self.first)
@@ -47,7 +48,7 @@ class Crossings:
 class Shard:
     """A process's rows: the clients it owns, run by run and in order, then the halo, by owner and in order.
 
-    A process that works alone has a shard too, with an empty halo (`Shard.whole`).
+    A single process has a shard too, with an empty halo (`Shard.whole`).
     """
 
     stack: Stack
@@ -62,7 +63,17 @@ class Shard:
 
     @staticmethod
     def of(stack: Stack, owners: Sequence[np.ndarray], rank: int, ranks: int) -> Shard:
-        """What a rank holds where client i of run r belongs to ``owners[r][i]``."""
+        """Return the shard of a rank.
+
+        Args:
+            stack: The runs.
+            owners: The rank of each client, (clients,) for each run.
+            rank: The number of this process.
+            ranks: The number of processes.
+
+        Returns:
+            Its clients, the links that touch them, and the halo.
+        """
         parts = [
             Part.of(run.rates.graph, run.seed, np.flatnonzero(owner == rank))
             for run, owner in zip(stack.runs, owners, strict=True)
@@ -88,7 +99,7 @@ class Shard:
 
     @property
     def clients(self) -> int:
-        """How many clients it owns."""
+        """The number of clients it owns."""
         return len(self.own)
 
     @property
@@ -151,10 +162,9 @@ class Shard:
             at = near.ptr[: self.clients, None] + np.arange(max(1, int(count.max(initial=0))))
             there = at < near.ptr[1 : self.clients + 1, None]
             at = np.where(there, at, 0)
-            col, link = (a[at] if len(a) else np.zeros_like(at) for a in (near.col, near.link))
-            self._padded[device] = tuple(
-                torch.from_numpy(a).to(device) for a in (col.astype(np.int64), link.astype(np.int64), there)
-            )
+            col, link = (a[at].astype(np.int64) if len(a) else np.zeros_like(at) for a in (near.col, near.link))
+            tables = [torch.from_numpy(a).to(device) for a in (col, link, there)]
+            self._padded[device] = tables[0], tables[1], tables[2]
         return self._padded[device]
 
     @cached_property
@@ -181,7 +191,7 @@ class Shard:
         return cut, ends.min(axis=1), ends.max(axis=1) - len(self.own)
 
     def block(self, block: Block) -> Block:
-        """The events of the clients and links here; tallies are of the whole stack."""
+        """Return the events of the clients and links of the shard; tallies are of the whole stack."""
         if self.is_whole:
             return block
         own, link = (torch.from_numpy(numbers).to(block.v.device) for numbers in (self.own, self.link))
@@ -194,7 +204,7 @@ class Shard:
         )
 
     def owned(self, rank: int, run: int) -> np.ndarray:
-        """The numbers, in their run, of the clients of a run that a rank owns."""
+        """Return the clients of a run that a rank owns, by their numbers in the run."""
         return np.flatnonzero(self.owner[self.stack.rows[run]] == rank)
 
     @cached_property
@@ -223,7 +233,21 @@ def _everyone(ends: np.ndarray, own: np.ndarray, halo: np.ndarray) -> Neighbours
 
 
 def crossings(row: np.ndarray, peer: np.ndarray, link: np.ndarray, ranks: int) -> Crossings:
-    """Rows, the ranks they cross to or from, and the links that make them cross."""
+    """Group links that lead to other ranks by the rows that cross over them.
+
+    Args:
+        row: The row at the end of each link, (cut links,).
+        peer: The rank at its other end, (cut links,).
+        link: The number of each link, (cut links,).
+        ranks: The number of ranks.
+
+    Returns:
+        The rows that may cross, by rank, and the links over which each does.
+
+    >>> found = crossings(np.array([0, 0, 2]), np.array([1, 1, 1]), np.array([5, 6, 7]), ranks=2)
+    >>> found.row.tolist(), found.first.tolist(), found.bounds.tolist()
+    ([0, 2], [0, 2], [0, 0, 2])
+    """
     order = np.lexsort((row, peer))
     row, peer, link = row[order], peer[order], link[order]
     first = np.flatnonzero(np.concatenate([[True], (np.diff(row) != 0) | (np.diff(peer) != 0)])[: len(row)])

@@ -1,7 +1,7 @@
 """What runs carry from one iteration to the next: models, the rule's state, and what was counted so far.
 
-Nothing random is in it, since draws are addressed. It comes in pieces, each of some clients and links of one run, so
-that whoever holds clients can put away theirs, and whoever goes on can take up any of them.
+It holds no generator, since draws are addressed. It consists of pieces, each of some clients and links of one run: a
+process saves the pieces of the clients that it holds, and a process that resumes reads those of its own clients.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dspodfl.engine.counters import Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.errors import InputError
 
-NUMBERS_IN_A_PIECE = 2**26
-"""Parameters of a piece at most (256 MB in float32), unless one client has more."""
+MAX_ELEMENTS_PER_PIECE = 2**26
+"""Parameters of a piece, at most (256 MB in float32), unless one client has more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Held:
 
     @staticmethod
     def all(stack: Stack) -> Held:
-        """Everything."""
+        """Return all rows and links of a stack."""
         every = np.arange(stack.all_links)
         return Held(stack, np.arange(stack.clients), every, stack.rows, stack.links, every)
 
@@ -66,7 +66,7 @@ class Held:
         return number, 2 * here + number % 2
 
     def place(self, piece: Piece) -> tuple[Tensor, Tensor]:
-        """Which clients of a piece are held, by their place in it, and in which rows here."""
+        """Return which clients of a piece are held, by their places in it, and their rows here."""
         rows = self.stack.rows[piece.run].start + piece.client.numpy()
         here = np.searchsorted(self.rows, rows)
         found = np.flatnonzero(self.rows[np.minimum(here, len(self.rows) - 1)] == rows)
@@ -75,7 +75,7 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A stack of runs after ``iteration`` updates. The pieces are good for as long as the loop stands there."""
+    """A stack of runs after ``iteration`` updates. The pieces are valid until the loop continues."""
 
     iteration: int
     pieces: Callable[[], Iterator[Piece]]
@@ -87,7 +87,7 @@ class State:
             out[rows.to(out.device)] = pack(piece.clients["theta"][some].to(out.device, out.dtype))
 
     def totals(self, stack: Stack) -> Totals:
-        """What was counted before."""
+        """Return what was counted before."""
         runs = len(stack.runs)
         client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
         normalized, fired = torch.zeros((runs, 2), dtype=torch.float64), torch.zeros((runs, 2), dtype=torch.int64)
@@ -98,7 +98,12 @@ class State:
         return Totals(self.iteration, client, link, normalized, fired)
 
     def rule(self, held: Held, template: Any) -> Any:
-        """The rule's state of the rows that are held, of the form of another one."""
+        """Return the rule's state of the rows that are held.
+
+        Args:
+            held: The rows.
+            template: A state of the same form, as ``rule.init`` returns it.
+        """
         blank = [leaf.clone() for leaf in leaves(template, len(held.rows))]
         memory = [leaf.clone() for leaf in link_leaves(template)]
         for piece in self.pieces():
@@ -128,9 +133,22 @@ def cut(
     rule: Any,
     diverged: Sequence[bool],
 ) -> Iterator[Piece]:
-    """What is held of the state of a stack, in pieces; ``models`` gives those of some rows held, (rows, p)."""
+    """Cut the held state of a stack into pieces.
+
+    Args:
+        stack: The runs.
+        held: The rows and links that this process carries.
+        totals: What was counted so far.
+        models: Returns the models of some held rows, (rows, p).
+        parameters: p, the number of parameters of a model.
+        rule: The state of the rule.
+        diverged: Whether each run is frozen.
+
+    Yields:
+        The pieces, run by run, on the CPU.
+    """
     carried, memory = leaves(rule, len(held.rows)), link_leaves(rule)
-    step = max(1, NUMBERS_IN_A_PIECE // parameters)
+    step = max(1, MAX_ELEMENTS_PER_PIECE // parameters)
     for r, (rows, links) in enumerate(zip(held.of_run, held.links_of_run, strict=True)):
         for first in range(rows.start, rows.stop, step):
             here = slice(first, min(first + step, rows.stop))
@@ -157,9 +175,21 @@ def cut(
 
 
 def leaves(state: Any, clients: int) -> list[Tensor]:
-    """The tensors of a rule's state: nothing, one, or tuples, lists and tables of them, each stacked by client.
+    """Return the tensors of a rule's state; memory at the ends of links (`link_leaves`) is not among them.
 
-    Memory at the ends of links (`PerLink`) is not among them; `link_leaves` has it.
+    Args:
+        state: None, a tensor, or tuples, lists and dictionaries of them; the first axis is that of the clients.
+        clients: The number of clients.
+
+    Returns:
+        The tensors, in order.
+
+    Raises:
+        InputError: The state holds something else.
+
+    >>> import torch
+    >>> [tuple(leaf.shape) for leaf in leaves({"m": torch.zeros(3, 2), "steps": (torch.zeros(3), None)}, clients=3)]
+    [(3, 2), (3,)]
     """
     if state is None or isinstance(state, PerLink):
         return []

@@ -20,10 +20,10 @@ from torch import Tensor
 from dspodfl import rng
 from dspodfl.algorithms import Arc, PerLink, Rule, needs_probability
 from dspodfl.algorithms.step import Receive, Send
+from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
 from dspodfl.engine.shard import Crossings, crossings
-from dspodfl.engine.stack import Block
 from dspodfl.errors import InputError
 from dspodfl.problem import Problem
 from dspodfl.rng import Stream
@@ -363,7 +363,15 @@ class _Layout:
     def __init__(self, problem: Problem) -> None:
         self.parameters = problem.model.parameters
         self.shapes = tuple(tuple(shape) for shape in problem.model.shapes.values())
-        self.flat, self.packed = problem.unpack, problem.pack
+        self._problem = problem
+
+    def flat(self, x: Tensor) -> Tensor:
+        """Return rows in the order of ``named_parameters``. Shapes: (rows, width) -> (rows, p)."""
+        return self._problem.unpack(x)
+
+    def packed(self, x: Tensor) -> Tensor:
+        """Return rows in the order of the stacked models. Shapes: (rows, p) -> (rows, width)."""
+        return self._problem.pack(x)
 
 
 def unaliased(state: Any) -> Any:

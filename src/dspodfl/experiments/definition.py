@@ -28,7 +28,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class OwnPoint(_Table):
+class PointOverrides(_Table):
     """A point whose keys get different values."""
 
     value: float | int | str
@@ -41,7 +41,7 @@ class Over(_Table):
     name: str
     keys: list[str] = []
     values: list[float | int | str] = []
-    points: list[OwnPoint] = []
+    points: list[PointOverrides] = []
     quick: list[float | int | str] = []
 
     @model_validator(mode="after")
@@ -60,7 +60,14 @@ class Over(_Table):
         return [point.value for point in self.points] if self.points else list(self.values)
 
     def axis(self, quick: bool) -> Axis:
-        """As an axis of a grid."""
+        """Return it as an axis of a grid.
+
+        Args:
+            quick: Take the values of ``quick`` alone, where there are some.
+
+        Returns:
+            The axis.
+        """
         if self.points:
             axis = Axis(self.name, tuple(Point(point.value, point.set) for point in self.points))
         else:
@@ -71,7 +78,7 @@ class Over(_Table):
 
 
 class Read(_Table):
-    """How it is read."""
+    """How rows are aggregated: at a delay, after numbers of iterations, or at target accuracies."""
 
     at_delay: float | None = None
     iterations: list[int] = []
@@ -114,7 +121,24 @@ class Printed(_Table):
 
 
 class Experiment(_Table):
-    """One figure or table of the paper."""
+    """One figure or table of the paper.
+
+    Attributes:
+        name: The name of its file.
+        title: One line.
+        paper: The figure or table of the paper.
+        kind: How it is shown, one of `KINDS`.
+        dataset: The data that it needs.
+        seeds: The number of seeds.
+        claim: What the paper claims there.
+        explanation: Why the full run, at the seeds given here, does not bear out all that is claimed.
+        base: The configuration that all cells share.
+        over: What is varied.
+        read: How rows are aggregated.
+        quick: What ``--quick`` changes.
+        check: What is computed to check the claim.
+        printed: The numbers that the paper prints.
+    """
 
     name: str
     title: str
@@ -124,7 +148,6 @@ class Experiment(_Table):
     seeds: int = Field(ge=1)
     claim: str
     explanation: str = ""
-    """Why the full run, at the seeds given here, does not bear out all that is claimed."""
     base: dict[str, Any]
     over: list[Over] = []
     read: Read = Read()
@@ -148,7 +171,19 @@ class Experiment(_Table):
         return [over.name for over in self.over]
 
     def cells(self, *, quick: bool = False, seeds: int | None = None, more: dict[str, Any] | None = None) -> list[Cell]:
-        """The configurations of its grid; ``more`` are further changes, as dotted keys."""
+        """Return the cells of its grid.
+
+        Args:
+            quick: Whether the changes and values of ``--quick`` apply.
+            seeds: The number of seeds; None: that of the experiment.
+            more: Further changes, by dotted keys.
+
+        Returns:
+            A cell for each combination of values.
+
+        Raises:
+            ConfigError: A configuration is not valid.
+        """
         raw = copy.deepcopy(self.base)
         raw["seeds"] = seeds or (self.quick.seeds if quick else self.seeds)
         for key, value in ((self.quick.set if quick else {}) | (more or {})).items():
@@ -163,12 +198,22 @@ class Experiment(_Table):
 
 
 def folder() -> Path:
-    """Where the experiments lie: in the package, or beside the sources."""
+    """Return the folder of the experiment files, which is part of the package."""
     return Path(__file__).parent / "files"
 
 
 def read(path: Path) -> Experiment:
-    """An experiment from its file, on the setting that it names, if it does."""
+    """Read an experiment from its file, on top of the setting that it names, if it names one.
+
+    Args:
+        path: The TOML file.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not valid.
+    """
     raw = _toml(path)
     if "setting" in raw:
         raw = _on_setting(raw, path)
@@ -191,7 +236,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _on_setting(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What a file says, and what the setting that it names says where it does not.
+    """The keys of a file, and of the setting that it names those that the file does not have.
 
     ``set`` changes keys of the base, and ``unset`` leaves them to their defaults.
     """
@@ -215,7 +260,14 @@ def _on_setting(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """The experiments there are: tables first, then Fashion-MNIST before CIFAR-10."""
+    """Return the names of all experiments: Fashion-MNIST before CIFAR-10, and of each the tables first.
+
+    Returns:
+        The names.
+
+    >>> names()[:2]
+    ['fmnist-iid-table-accuracy', 'fmnist-noniid-table-accuracy']
+    """
     found = [read(path) for path in sorted(folder().glob("*.toml"))]
     order = {"accuracy_table": 0, "delay_table": 1, "curves": 2, "sweep": 3}
     return [e.name for e in sorted(found, key=lambda e: (e.dataset != "fmnist", order[e.kind], e.name))]
@@ -223,6 +275,12 @@ def names() -> list[str]:
 
 def named(name: str) -> Experiment:
     """Return an experiment by its name.
+
+    Args:
+        name: The name of its file, without the suffix.
+
+    Returns:
+        The experiment.
 
     Raises:
         InputError: There is no such experiment.

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dspodfl.analysis import Cost, Difference, Side, from_config
-from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import aggregates as aggregation
 from dspodfl.analysis import statistics as paired
 from dspodfl.experiments.definition import Check, Experiment
 from dspodfl.network import COST_COLUMNS
@@ -21,14 +21,21 @@ _GRID = 100
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a check uses: all rows, and the aggregates read from them."""
+    """What claims are checked by.
+
+    Attributes:
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        aggregates: What the figure or table of the experiment shows of them.
+        axes: The columns of what is varied.
+        experiment: The experiment, with its checks.
+        others: The evidence of experiments that this one is compared with, by name.
+    """
 
     metrics: pd.DataFrame
     aggregates: pd.DataFrame
     axes: Sequence[str]
     experiment: Experiment
     others: Mapping[str, Evidence] = field(default_factory=dict)
-    """Of experiments that this one is compared with, by name."""
 
 
 Frame = pd.DataFrame
@@ -39,7 +46,7 @@ def at_points(check: Check, evidence: Evidence) -> dict[Any, Frame]:
     """Return point -> values there, in the order of the grid."""
     axes = list(evidence.axes)
     normalized = check.axis == "normalized"
-    table = readings.values(evidence.metrics, axes, read_at(evidence), normalized=normalized)
+    table = aggregation.values(evidence.metrics, axes, read_at(evidence), normalized=normalized)
     groups = table.groupby(axes[0] if len(axes) == 1 else axes, sort=False) if axes else [((), table)]
     return {point: _by_algorithm(rows) for point, rows in groups}
 
@@ -50,17 +57,17 @@ def _by_algorithm(rows: pd.DataFrame) -> Frame:
     return rows.pivot(index="seed", columns="algorithm", values="value").reindex(columns=order)
 
 
-def read_at(evidence: Evidence) -> Cost | dict[readings.Point, Cost | None] | None:
-    """Where the reading was made: at a delay, at the budget of each point, or at the end of the runs."""
-    reading = evidence.aggregates
-    if "delay" in reading:
-        return Cost("delay", float(reading["delay"].iloc[0]))
-    if "budget" in reading:
+def read_at(evidence: Evidence) -> Cost | dict[aggregation.Point, Cost | None] | None:
+    """Where the aggregates were read: at a delay, at the budget of each point, or at the end of the runs."""
+    aggregates = evidence.aggregates
+    if "delay" in aggregates:
+        return Cost("delay", float(aggregates["delay"].iloc[0]))
+    if "budget" in aggregates:
         return {
             tuple(row[axis] for axis in evidence.axes): (
                 Cost(row["budget"], float(row["budget_value"])) if row["budget"] in COST_COLUMNS else None
             )
-            for _, row in reading.iterrows()
+            for _, row in aggregates.iterrows()
         }
     return None
 

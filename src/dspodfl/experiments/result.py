@@ -1,4 +1,4 @@
-"""What a grid of studies came to: rows, aggregates, a figure, claim checks; written to a folder and read back."""
+"""The outcome of a grid of studies: rows, aggregates, a figure, claim checks; written to a folder and read back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import aggregates as aggregation
 from dspodfl.analysis import complete, formatting, from_config
 from dspodfl.config import Cell, dumps
 from dspodfl.errors import DataError, bounded
@@ -39,7 +39,22 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class Outcome:
-    """A figure or table, ours: what it is, what was measured, what it says."""
+    """A figure or table of ours: what was measured, and whether the claims hold.
+
+    Attributes:
+        name: The name of the experiment, or of the sweep.
+        title: One line.
+        kind: ``curves``, ``sweep``, ``accuracy_table`` or ``delay_table``.
+        axes: The names of what is varied.
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        aggregates: What the figure or table shows of them.
+        about: Provenance: device, versions, commit, seconds, cells and seeds.
+        paper: The figure or table of the paper.
+        claim: What the paper claims there.
+        checks: The results of checking it.
+        config: The configuration of the first cell, as TOML.
+        explanation: Why not all that is claimed was found, where it was investigated.
+    """
 
     name: str
     title: str
@@ -52,9 +67,7 @@ class Outcome:
     claim: str = ""
     checks: list[ClaimCheck] = field(default_factory=list)
     config: str = ""
-    """The configuration of the first cell, as TOML."""
     explanation: str = ""
-    """Why not all that is claimed was found, where it was investigated."""
 
     @staticmethod
     def of(
@@ -64,7 +77,18 @@ class Outcome:
         about: Mapping[str, Any],
         folder: Path | None = None,
     ) -> Outcome:
-        """Aggregate rows and check claims as an experiment says; its baselines are looked for next to its folder."""
+        """Aggregate rows and check claims as an experiment says.
+
+        Args:
+            experiment: How rows are aggregated, and what is checked.
+            cells: The cells of the grid.
+            metrics: Rows by point, algorithm, seed and evaluated iteration.
+            about: Provenance.
+            folder: The folder of the outcome; its baselines are looked for next to it.
+
+        Returns:
+            The outcome.
+        """
         aggregates = read(experiment, metrics, cells)
         others = _others(experiment, folder, about)
         evidence = Evidence(metrics, aggregates, experiment.axes, experiment, others)
@@ -101,7 +125,7 @@ class Outcome:
         return re.sub(pattern, lambda found: axis_name(found[0]), self.title)
 
     def plot(self) -> Figure:
-        """The figure, in the house style."""
+        """Draw the figure of its kind."""
         from dspodfl.analysis import figures as plots
         from dspodfl.analysis import median_run
 
@@ -116,7 +140,14 @@ class Outcome:
         return plots.sweep(self.aggregates, self.axes, self.heading, budget)
 
     def save(self, folder: Path) -> Path:
-        """Write everything; every file to a temporary one first, then renamed."""
+        """Write rows, aggregates, figure and result.json; all files appear at once, or none does.
+
+        Args:
+            folder: The folder; it is made where it does not exist.
+
+        Returns:
+            The folder.
+        """
         from dspodfl.analysis.figures import picture
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +177,17 @@ class Outcome:
 
     @staticmethod
     def load(folder: Path) -> Outcome:
-        """From the folder that it was written to."""
+        """Read an outcome from the folder that it was written to.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            DataError: The folder holds none, or a file is missing, damaged or of a later format.
+        """
         if not (folder / RESULT).is_file():
             raise DataError(f"{folder}: not the folder of a sweep or a reproduction (it has no {RESULT})")
         files = Folder(folder, "experiment")
@@ -168,7 +209,17 @@ class Outcome:
 
 
 def is_theory(record: object) -> bool:
-    """Whether a result.json is that of a bound or of a sweep of bounds; 0.1 wrote no kind into it."""
+    """Tell whether a result.json is that of a bound or of a sweep of bounds.
+
+    Args:
+        record: Its content. Version 0.1 wrote no kind into it: what such a record holds decides.
+
+    Returns:
+        Whether it is.
+
+    >>> is_theory({"kind": "theory bound"}), is_theory({"axes": [], "rows": []}), is_theory({"kind": "sweep"})
+    (True, True, False)
+    """
     if not isinstance(record, dict):
         return False
     kind = record.get("kind")
@@ -176,10 +227,17 @@ def is_theory(record: object) -> bool:
 
 
 def is_outcome(folder: Path) -> bool:
-    """Whether a folder holds a finished sweep or reproduction; what its files are worth is not asked."""
+    """Tell whether a folder holds a finished sweep or reproduction; its files are not verified.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Whether it does.
+    """
     try:
         manifest = Folder(folder, "experiment").manifest()
-    except DataError:  # damaged: that is said where the other files are read
+    except DataError:  # damaged: reading the other files reports it
         return (folder / RESULT).is_file()
     if manifest is not None:
         return manifest.kind == "experiment" and RESULT in manifest.names
@@ -195,9 +253,9 @@ def _loaded(files: Folder, name: str, load: Callable[[bytes], _T]) -> _T:
     try:
         return load(files.read(name))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
-        told = str(error).removeprefix(f"{files.path}: ")
-        why = told if isinstance(error, DataError) else f"{type(error).__name__}: {told}"
-        raise DataError(f"{files.path}: {name} is missing or damaged ({why})") from error
+        message = str(error).removeprefix(f"{files.path}: ")
+        reason = message if isinstance(error, DataError) else f"{type(error).__name__}: {message}"
+        raise DataError(f"{files.path}: {name} is missing or damaged ({reason})") from error
 
 
 def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:
@@ -219,22 +277,25 @@ def _csv(content: bytes) -> pd.DataFrame:
 
 
 def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = ()) -> pd.DataFrame:
-    """Return the table that an experiment's figure shows, the paper's printed numbers in further columns.
+    """Aggregate rows as an experiment says.
 
     Args:
-        experiment: How it is read.
+        experiment: How they are read: at a delay, iterations or targets, or at the end of the runs.
         metrics: Rows by point, algorithm, seed and evaluated iteration.
-        cells: The cells of the grid: what each point's runs may spend. Without them, the experiment's base says it.
+        cells: The cells of the grid, whose budgets are used; without them, that of the experiment's base.
+
+    Returns:
+        The aggregates, with the paper's printed numbers in further columns; empty where there are no rows.
     """
     if not len(metrics):
         return pd.DataFrame()
     axes, how = experiment.axes, experiment.read
     if experiment.kind == "accuracy_table":
-        table = readings.at_iterations(metrics, axes, how.iterations)
+        table = aggregation.at_iterations(metrics, axes, how.iterations)
     elif experiment.kind == "delay_table":
-        table = readings.to_targets(metrics, axes, how.targets)
+        table = aggregation.to_targets(metrics, axes, how.targets)
     elif how.at_delay is not None:
-        table = readings.at_delay(metrics, axes, how.at_delay)
+        table = aggregation.at_delay(metrics, axes, how.at_delay)
     else:
         table = _at_budget(experiment, metrics, cells)
     return with_printed(table, experiment)
@@ -246,9 +307,9 @@ def _at_budget(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Ce
     budgets = {tuple(cell.point[axis] for axis in axes): from_config(cell.config.model_dump()) for cell in cells}
     if not budgets:
         base = from_config(experiment.base)
-        budgets = {tuple(point): base for point, _, _ in readings.by_run(metrics, axes)}
+        budgets = {tuple(point): base for point, _, _ in aggregation.by_run(metrics, axes)}
     delays = {budget.value if budget is not None and budget.kind == "delay" else None for budget in budgets.values()}
     common = delays.pop() if len(delays) == 1 else None
     if common is not None:
-        return readings.at_delay(metrics, axes, common)
-    return readings.at_end(metrics, axes, budgets)
+        return aggregation.at_delay(metrics, axes, common)
+    return aggregation.at_end(metrics, axes, budgets)

@@ -7,21 +7,19 @@ their graphs; only as many at a time as take a minute or so, so that cells are f
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dspodfl.analysis import METRICS, MetricsRow, complete
+from dspodfl.analysis import METRICS
 from dspodfl.config import Cell
 from dspodfl.engine import LocalTransport, Transport, choose_device, choose_precision
-from dspodfl.errors import DataError
+from dspodfl.experiments.batches import BatchRows, BuiltCell, CellBatch, FinishedRows, in_batches
+from dspodfl.experiments.cell_store import ABOUT, CellStore
 from dspodfl.experiments.grid_folder import FORMAT, GridFolder
-from dspodfl.network import Budget
 from dspodfl.problem.data import Dataset
 from dspodfl.study import (
     ADVICE,
@@ -30,7 +28,6 @@ from dspodfl.study import (
     Session,
     SessionHooks,
     Stopwatch,
-    Study,
     agreed,
     build,
     choose_split,
@@ -38,51 +35,10 @@ from dspodfl.study import (
     expected_seconds,
     free_memory,
     ordered,
-    parquet,
     provenance,
-    read_parquet,
     release_data,
 )
-from dspodfl.study.store import COMPLETE, DamagedError, Folder, checkpoint, other_place
-
-_FLOP_AT_ONCE = {"cpu": 1e13, "cuda": 5e15}
-"""What is run at once takes a minute or so."""
-_ABOUT = "about"
-"""Under this name a cell's table knows what it is, where it was computed, and in how many seconds."""
-
-
-_Built = tuple[Cell, Study]
-
-
-@dataclass(eq=False)
-class _Batch:
-    """Cells that advance together, as one study."""
-
-    members: list[_Built]
-    start: Path | None = None
-    """The checkpoint that they are resumed from."""
-
-    @property
-    def digests(self) -> list[str]:
-        """The cells, by digest."""
-        return [cell.digest for cell, _ in self.members]
-
-    @property
-    def study(self) -> Study:
-        """All their runs as one study."""
-        studies = [each for _, each in self.members]
-        runs = [run for each in studies for run in each.runs]
-        return replace(studies[0], runs=runs, rules=[rule for each in studies for rule in each.rules])
-
-    @property
-    def owners(self) -> list[Cell]:
-        """The cell of each run."""
-        return [cell for cell, each in self.members for _ in each.runs]
-
-    @property
-    def length(self) -> int:
-        """The iterations of its longest run."""
-        return max(study.longest for _, study in self.members)
+from dspodfl.study.store import checkpoint, other_place
 
 
 @dataclass(eq=False)
@@ -123,7 +79,7 @@ class Sweep:
     """Whether it was ended before its time."""
     _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
     _done: set[str] = field(default_factory=set, init=False)
-    _batches: list[_Batch] | None = field(default=None, init=False)
+    _batches: list[CellBatch] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._device = choose_device(self.device)
@@ -135,14 +91,8 @@ class Sweep:
 
     def _read_store(self) -> None:
         """Read the cells that are finished."""
-        if self.store is None:
-            return
-        _clean(Folder(self.store, "cells"))
-        for cell in self.cells:
-            name = self._kept(cell)
-            if name is not None:
-                table = _read(Folder(self.store, "cells"), name, cell)
-                self._found[cell.digest] = without_repeats(table, cell.config.train.budget)
+        if self.store is not None:
+            self._found |= CellStore(self.store).read(self.cells)
 
     def prepare(self) -> None:
         """Build what is not finished: what cannot be built is found out before anything runs."""
@@ -164,19 +114,19 @@ class Sweep:
         if self.progress:
             self.progress.say(line)
 
-    def _prepared(self, path: Path | None, advancing: Sequence[str]) -> list[_Batch]:
+    def _prepared(self, path: Path | None, advancing: Sequence[str]) -> list[CellBatch]:
         """Build the cells that advance in a checkpoint, and those that are to be run after them."""
         known = {cell.digest: cell for cell in self.cells}
         left = [digest for digest in known if digest not in self._done or digest in advancing]
         library: dict[str, Dataset] = {}
-        built: dict[str, _Built] = {}
+        built: dict[str, BuiltCell] = {}
         for number, digest in enumerate(left):
             if self.progress:
                 self.progress.stage(f"building cell {number + 1} of {len(left)}", number / len(left))
             built[digest] = known[digest], build(known[digest].config, library=library)[1]
-        batches = [_Batch([built[digest] for digest in advancing], path)] if path else []
+        batches = [CellBatch([built[digest] for digest in advancing], path)] if path else []
         rest = [made for digest, made in built.items() if digest not in advancing]
-        batches += [_Batch(members) for members in _batches(rest, self._device.type, self.team.ranks)]
+        batches += [CellBatch(members) for members in in_batches(rest, self._device.type, self.team.ranks)]
         for batch in batches if self.team.ranks > 1 else ():
             choose_split(batch.members[0][0].config.scale.split, batch.study.runs, self.team.ranks)
         return batches
@@ -223,13 +173,13 @@ class Sweep:
             sizes = ", ".join(str(len(wave)) for wave in plan.left)
             self.progress.say(f"out of memory: continuing with smaller waves (runs: {sizes})")
 
-    def _run(self, batch: _Batch, tick: Callable[[int], None]) -> Iterator[Cell]:
-        """Run the session of cells that advance together; each is filed once its runs have ended."""
-        session, filing = self._session(batch, tick), _Filing(self, batch)
-        session.hooks.on_rows = filing.add
+    def _run(self, batch: CellBatch, tick: Callable[[int], None]) -> Iterator[Cell]:
+        """Run the session of cells that advance together; each is kept once its runs have ended."""
+        session, rows = self._session(batch, tick), BatchRows(batch, self._done, self._finish)
+        session.hooks.on_rows = rows.add
         for _ in session:
-            yield from filing.finished()
-        yield from filing.finished()
+            yield from rows.finished()
+        yield from rows.finished()
         if session.stopped and not self.team.broadcast(session.complete):
             self.stopped = True
             return
@@ -237,7 +187,7 @@ class Sweep:
         if self.folder is not None and self.team.rank == 0:
             self.folder.discard()
 
-    def _session(self, batch: _Batch, tick: Callable[[int], None]) -> Session:
+    def _session(self, batch: CellBatch, tick: Callable[[int], None]) -> Session:
         """Make the session of cells that advance together, or resume it from its checkpoint."""
         table, scale = batch.members[0][0].config.checkpoint, batch.members[0][0].config.scale
         whole, team = batch.study, self.team
@@ -263,12 +213,12 @@ class Sweep:
         agreed(team, lambda: session.attach(writer, self.stop, start, cells=batch.digests))
         return session
 
-    def _finish(self, done: Mapping[str, tuple[Cell, list[MetricsRow]]], seconds: float) -> None:
+    def _finish(self, done: FinishedRows, seconds: float) -> None:
         """Keep the rows of cells that have ended together."""
         tables = {}
         for digest, (cell, rows) in done.items():
             table = ordered(rows, cell.config.labels)
-            table.attrs[_ABOUT] = self._here(cell) | {
+            table.attrs[ABOUT] = self._here(cell) | {
                 "kind": "cell",
                 "format": FORMAT,
                 "digest": digest,
@@ -277,23 +227,10 @@ class Sweep:
             }
             tables[digest] = table
         if self.store is not None and tables:
-            try:
-                self.store.mkdir(parents=True, exist_ok=True)
-                folder = Folder(self.store, "cells")
-                with self.timing.during("writing"), folder.change(state=COMPLETE) as change:
-                    for digest, table in tables.items():
-                        change.write(f"{digest}.parquet", parquet(table))
-            except OSError as error:
-                kept = f"the {len(self.finished)} cells that were finished before are kept"
-                raise DataError(f"{self.store}: a finished cell could not be written ({error}); {kept}") from error
+            with self.timing.during("writing"):
+                CellStore(self.store).write(tables, len(self.finished))
         self._found |= tables
         self._done |= tables.keys()
-
-    def _kept(self, cell: Cell) -> str | None:
-        """The file of a finished cell, under its name or under the one that an earlier version gave it."""
-        assert self.store is not None
-        names = [f"{name}.parquet" for name in (cell.digest, cell.former_digest) if name is not None]
-        return next((name for name in names if (self.store / name).is_file()), None)
 
     @property
     def finished(self) -> list[Cell]:
@@ -301,7 +238,7 @@ class Sweep:
         return [cell for cell in self.cells if cell.digest in self._done]
 
     def metrics(self) -> pd.DataFrame:
-        """The rows of all finished cells, the axes of the grid as the first columns."""
+        """Return the rows of all finished cells, the axes of the grid as the first columns."""
         tables = []
         for cell in self.finished:
             table = self._found[cell.digest].copy()
@@ -313,8 +250,8 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else empty
 
     def about(self) -> dict[str, Any]:
-        """Provenance: device, versions, commit and seconds of the cells, whenever they were run; and their number."""
-        known = [table.attrs[_ABOUT] for table in self._found.values() if _ABOUT in table.attrs]
+        """Return the provenance of the cells, whenever they were run: device, versions, commit, seconds, numbers."""
+        known = [table.attrs[ABOUT] for table in self._found.values() if ABOUT in table.attrs]
         here = self._here(self.cells[0])
         return {key: _joined([about[key] for about in known if key in about] or [own]) for key, own in here.items()} | {
             "wall_seconds": sum(about["wall_seconds"] for about in known),
@@ -329,136 +266,7 @@ class Sweep:
         }
 
 
-def without_repeats(metrics: pd.DataFrame, budget: Budget) -> pd.DataFrame:
-    """Rows of runs up to where each spent its budget: version 0.1 repeated that one at every later evaluation."""
-    spent = (metrics[budget.column] >= budget.value).astype(int)
-    before = spent.groupby([metrics["algorithm"], metrics["seed"]]).cumsum() - spent
-    kept = metrics[before == 0].reset_index(drop=True)
-    kept.attrs = metrics.attrs
-    return kept
-
-
-def _clean(files: Folder) -> None:
-    """Delete what processes have left that have ended, where that is possible."""
-    with suppress(OSError, DataError):
-        if files.path.is_dir():
-            with files.locked(0):
-                files.clean()
-
-
-def _joined(told: Sequence[Any]) -> Any:
-    """What all say, or what each of them says, one after the other; of versions, the last ones."""
-    different = [value for n, value in enumerate(told) if value not in told[:n]]
+def _joined(values: Sequence[Any]) -> Any:
+    """The value that all have, or all that differ, one after the other; of versions, the last ones."""
+    different = [value for n, value in enumerate(values) if value not in values[:n]]
     return different[-1] if len(different) == 1 or isinstance(different[-1], dict) else ", ".join(map(str, different))
-
-
-def _read(store: Folder, name: str, cell: Cell) -> pd.DataFrame:
-    """The rows of a finished cell, which are what was written; an earlier version may have named it otherwise."""
-    path = store.path / name
-    try:
-        table = complete(read_parquet(store.read(name)))
-    except DamagedError as error:
-        raise DataError(f"{error}; delete it, and the cell is run again") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: damaged ({error}); delete it, and the cell is run again") from error
-    about = table.attrs.get(_ABOUT, {})
-    if list(table.columns) != list(METRICS) or about.get("kind", "cell") != "cell":
-        raise DataError(f"{path}: not the rows of a cell; delete it, and the cell is run again")
-    return table
-
-
-def _kind(study: Study) -> tuple[object, ...]:
-    """Studies of one kind can be stacked."""
-    model = study.model
-    shape = (model.name, tuple(model.shapes.items()), model.loss, model.l2, model.input_shape, model.outputs)
-    how = (
-        frozenset(map(type, study.rules)),
-        study.batch_size,
-        study.every,
-        study.points,
-        tuple(study.at_delay),
-        study.precision,
-    )
-    return (*shape, *how, study.eval_samples, study.eval_clients)
-
-
-def _batches(built: Sequence[_Built], device: str, fewest: int = 1) -> list[list[_Built]]:
-    """Cells that run together; no fewer than ``fewest`` runs at a time, where a kind has as many."""
-    kinds: dict[object, list[_Built]] = {}
-    for cell, study in built:
-        kinds.setdefault(_kind(study), []).append((cell, study))
-    out: list[list[_Built]] = []
-    for members in kinds.values():
-        batches: list[list[_Built]] = []
-        batch: list[_Built] = []
-        spent = 0.0
-        for cell, study in members:
-            cost = _flop(study)
-            if batch and spent + cost > _FLOP_AT_ONCE[device] and _runs(batch) >= fewest:
-                batches.append(batch)
-                batch, spent = [], 0.0
-            batch.append((cell, study))
-            spent += cost
-        if batches and _runs(batch) < fewest:
-            batches[-1] += batch
-        else:
-            batches.append(batch)
-        out += batches
-    return out
-
-
-def _runs(batch: Sequence[_Built]) -> int:
-    return sum(len(study.runs) for _, study in batch)
-
-
-class _Filing:
-    """The rows of cells that advance together: those of a cell are filed once all of its runs have ended."""
-
-    def __init__(self, sweep: Sweep, batch: _Batch) -> None:
-        self._sweep, self._study, self._owners = sweep, batch.study, batch.owners
-        self._cells = [cell for cell, _ in batch.members if cell.digest not in sweep._done]
-        self._rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell in self._cells}
-        self._going = {digest: set[int]() for digest in batch.digests}
-        for r, owner in enumerate(self._owners):
-            self._going[owner.digest].add(r)
-        self._ready: list[Cell] = []
-        self._since = time.monotonic()
-
-    def add(self, rows: Sequence[MetricsRow], runs: Sequence[int]) -> None:
-        """Take rows, with the run of each."""
-        ended = False
-        for r, row in zip(runs, rows, strict=True):
-            digest = self._owners[r].digest
-            if digest in self._rows:
-                self._rows[digest].append(row)
-            if self._study.ended_by(r, row):
-                self._going[digest].discard(r)
-                ended = True
-        done = [cell for cell in self._cells if cell.digest in self._rows and not self._going[cell.digest]]
-        if ended and done:
-            seconds = (time.monotonic() - self._since) / len(done)
-            self._sweep._finish({cell.digest: (cell, self._rows.pop(cell.digest)) for cell in done}, seconds)
-            self._ready += done
-            self._since = time.monotonic()
-
-    def finished(self) -> Iterator[Cell]:
-        """Give the cells that were filed since it was last called."""
-        done, self._ready = self._ready, []
-        yield from done
-
-
-def _flop(study: Study) -> float:
-    tests = len(study.runs[0].data.dataset.x_test)
-    pixels = 1 if study.model.is_linear else 16  # a weight of a convolution is used at many places
-    flop = 0.0
-    for run in study.runs:
-        need = run.need or study.iterations
-        evaluations = study.evaluations(need)
-        flop += (
-            pixels * study.model.parameters * run.clients * (4.0 * need * study.batch_size + 2.0 * evaluations * tests)
-        )
-    return flop
-
-
-def _length(batch: Sequence[tuple[Cell, Study]]) -> int:
-    return max(study.longest for _, study in batch)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dspodfl.analysis import Column, Cost, Row, Table, comparison, formatting
-from dspodfl.analysis import aggregates as readings
+from dspodfl.analysis import aggregates as aggregation
 from dspodfl.analysis.figures import NAMES, axis_head, axis_name
 from dspodfl.errors import InputError
 from dspodfl.experiments.result import Outcome
@@ -23,6 +23,9 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
         outcome: What was measured.
         at: Read accuracies at this cost, and not where the outcome was read.
 
+    Returns:
+        The table, a column for each algorithm, and below it what its numbers are.
+
     Raises:
         InputError: ``at`` is given for a table of the paper, which is read at its own iterations or targets.
     """
@@ -32,28 +35,28 @@ def outcome_table(outcome: Outcome, at: Cost | None = None) -> Table:
         config = tomllib.loads(outcome.config) if outcome.config else {}
         found = comparison.compare(outcome.metrics, config, at=at)
         return comparison.table(found, outcome.heading, config)
-    reading = outcome.aggregates if at is None else at_cost(outcome.metrics, outcome.axes, at)
-    rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in reading and outcome.kind.endswith("table"))]
-    algorithms = [str(name) for name in dict.fromkeys(reading["algorithm"])]
+    aggregates = outcome.aggregates if at is None else at_cost(outcome.metrics, outcome.axes, at)
+    rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in aggregates and outcome.kind.endswith("table"))]
+    algorithms = [str(name) for name in dict.fromkeys(aggregates["algorithm"])]
     columns = [Column(axis_head(name), left=True) for name in rows] or [Column("", left=True)]
     columns += [Column(NAMES.get(algorithm, algorithm)) for algorithm in algorithms]
-    groups = reading.groupby(rows[0] if len(rows) == 1 else rows, sort=False) if rows else [("all", reading)]
+    groups = aggregates.groupby(rows[0] if len(rows) == 1 else rows, sort=False) if rows else [("all", aggregates)]
     lines = []
     for point, group in groups:
         cells = {str(row["algorithm"]): cell(row) for _, row in group.iterrows()}
         names = [formatting.setting(v) for v in (point if isinstance(point, tuple) else (point,))]
         lines.append(Row((*names, *(cells.get(algorithm, formatting.MISSING) for algorithm in algorithms))))
-    notes = _diverged(reading, rows)
+    notes = _diverged(aggregates, rows)
     if outcome.config:
         notes += comparison.thinned(tomllib.loads(outcome.config))
-    return Table(outcome.heading, tuple(columns), tuple(lines), "", caption(outcome.kind, reading), tuple(notes))
+    return Table(outcome.heading, tuple(columns), tuple(lines), "", caption(outcome.kind, aggregates), tuple(notes))
 
 
 def at_cost(metrics: pd.DataFrame, axes: Sequence[str], at: Cost) -> pd.DataFrame:
     """Read a grid at a cost: each run at its first row whose cost is at least that."""
     if at.kind == "delay":
-        return readings.at_delay(metrics, axes, at.value)
-    return readings.at_end(metrics, axes, {point: at for point, _, _ in readings.by_run(metrics, axes)})
+        return aggregation.at_delay(metrics, axes, at.value)
+    return aggregation.at_end(metrics, axes, {point: at for point, _, _ in aggregation.by_run(metrics, axes)})
 
 
 def cell(row: pd.Series[Any]) -> str:
@@ -74,19 +77,19 @@ def cell(row: pd.Series[Any]) -> str:
     return text + some + printed
 
 
-def caption(kind: str, reading: pd.DataFrame) -> str:
+def caption(kind: str, aggregates: pd.DataFrame) -> str:
     """Say what the numbers of a table are.
 
     Args:
         kind: The kind of the experiment: ``sweep``, ``curves``, ``accuracy_table`` or ``delay_table``.
-        reading: Its aggregates.
+        aggregates: Its aggregates.
     """
-    if not len(reading):
+    if not len(aggregates):
         return ""
-    number = int(reading["seeds"].max())
+    number = int(aggregates["seeds"].max())
     seeds = formatting.seeds(number)
-    some = bool((reading["reached"] < reading["seeds"]).any())
-    printed = any(str(name).startswith("printed_") and reading[name].notna().any() for name in reading)
+    some = bool((aggregates["reached"] < aggregates["seeds"]).any())
+    printed = any(str(name).startswith("printed_") and aggregates[name].notna().any() for name in aggregates)
     if kind == "delay_table":
         median = f"median over {seeds}" if number > 1 else f"of {seeds}"
         text = f"Raw total delay until the target accuracy is first reached: {median}"
@@ -94,42 +97,52 @@ def caption(kind: str, reading: pd.DataFrame) -> str:
         compared = "in brackets: the paper's number"
     else:
         over = f"mean ± std over {seeds}" if number > 1 else f"of {seeds}"
-        text = f"{quantity(reading)}: {over}, {_where(kind, reading)}"
+        text = f"{quantity(aggregates)}: {over}, {_where(kind, aggregates)}"
         late = "n/m: n of m seeds got there without diverging, and the mean is over those"
         compared = "in brackets: the paper's number, and ours less that"
     return ". ".join([text, *([late] if some else []), *([compared] if printed else [])]) + "."
 
 
-def quantity(reading: pd.DataFrame) -> str:
-    """Name what a table of means shows: accuracy; in regression the distance to the optimum, else the loss."""
+def quantity(aggregates: pd.DataFrame) -> str:
+    """Name what a table of means shows: accuracy; in regression the distance to the optimum, else the loss.
+
+    Args:
+        aggregates: A row for each point and algorithm.
+
+    Returns:
+        The name, as figures and captions write it.
+
+    >>> quantity(pd.DataFrame({"accuracy_mean": [float("nan")], "loss_mean": [0.3]}))
+    'Loss'
+    """
     for name, label in (("accuracy", "Accuracy"), ("optimality_error", "‖θ̄ − θ*‖²"), ("loss", "Loss")):
-        if f"{name}_mean" in reading and reading[f"{name}_mean"].notna().any():
+        if f"{name}_mean" in aggregates and aggregates[f"{name}_mean"].notna().any():
             return label
     return "Accuracy"
 
 
-def _where(kind: str, reading: pd.DataFrame) -> str:
+def _where(kind: str, aggregates: pd.DataFrame) -> str:
     """Where the runs of a table were read."""
     if kind == "accuracy_table":
         return "after numbers of iterations"
-    if "delay" in reading:
-        return f"where the raw total delay first reaches {formatting.delay(reading['delay'].iloc[0])}"
-    if "budget" in reading and reading["budget"].isin(list(COST_COLUMNS)).any():
-        known = reading[reading["budget"].isin(list(COST_COLUMNS))]
+    if "delay" in aggregates:
+        return f"where the raw total delay first reaches {formatting.delay(aggregates['delay'].iloc[0])}"
+    if "budget" in aggregates and aggregates["budget"].isin(list(COST_COLUMNS)).any():
+        known = aggregates[aggregates["budget"].isin(list(COST_COLUMNS))]
         costs = {(row["budget"], float(row["budget_value"])) for _, row in known.iterrows()}
-        if len(costs) == 1 and len(known) == len(reading):
+        if len(costs) == 1 and len(known) == len(aggregates):
             at = Cost(*costs.pop())
             return f"where the {at.meaning} first reaches {at.number(at.value)}"
         return "where each run has spent the budget of its point"
-    last = sorted({int(value) for value in reading["iteration"]})
+    last = sorted({int(value) for value in aggregates["iteration"]})
     return f"after {formatting.count(last[0])} iterations" if len(last) == 1 else "after the last iteration of each run"
 
 
-def _diverged(reading: pd.DataFrame, rows: Sequence[str]) -> list[str]:
+def _diverged(aggregates: pd.DataFrame, rows: Sequence[str]) -> list[str]:
     """Count the runs that diverged, by algorithm and point."""
-    if "diverged" not in reading:
+    if "diverged" not in aggregates:
         return []
-    lost = reading[reading["diverged"].fillna(0) > 0]
+    lost = aggregates[aggregates["diverged"].fillna(0) > 0]
     places = []
     for _, row in lost.iterrows():
         at = ", ".join(f"{axis_name(name)}: {formatting.setting(row[name])}" for name in rows)

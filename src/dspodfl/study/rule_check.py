@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import RULES, Arc, PerLink, Rule
+from dspodfl.algorithms import Arc, PerLink, Rule, fused_kernel
 from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
 from dspodfl.rng import Stream
@@ -25,7 +25,7 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
 
     Args:
         label: of the algorithm, for messages.
-        rule: a custom one; those that are built in are taken as they are.
+        rule: how mixed models and gradients become new models.
         parameters: p, the number of parameters of the model.
 
     Raises:
@@ -34,7 +34,7 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
     >>> from dspodfl.algorithms import Simultaneous
     >>> check_rule("dspodfl", Simultaneous(), 10)
     """
-    if any(rule is known for known in RULES.values()):
+    if fused_kernel(rule) is not None:  # a kernel computes it, without a state
         return
     value = f"{type(rule).__name__} of {label!r}"
     theta = torch.zeros(_CLIENTS, max(1, min(parameters, _MAX_ELEMENTS // _CLIENTS)))

@@ -50,7 +50,19 @@ class Problem:
         alpha: Rate | None = None,
         family: Literal["convex", "nonconvex"] = "convex",
     ) -> Constants:
-        """The largest of the clients' constants (the least μ), with ζ in the sense of the family."""
+        """Return the largest of the clients' constants (the least μ) for the formulas.
+
+        Args:
+            rho_tilde: The contraction ρ̃ of mixing.
+            sigma: The deviation of the gradient noise.
+            d_min: The least SGD probability.
+            d_max: The largest SGD probability.
+            alpha: The learning rate.
+            family: Whose ζ is taken: ``convex`` or ``nonconvex``.
+
+        Returns:
+            The constants.
+        """
         zeta = self.zeta if family == "convex" else self.zeta_gradient
         return Constants(
             m=len(self.mu),
@@ -85,11 +97,27 @@ def _moments(shards: Sequence[Shard]) -> Floats:
 
 
 def ridge(shards: Sequence[Shard], l2: float) -> Problem:
-    """Exact constants of F_i(θ) = mean ½(θᵀx − y)² + (l2/2)‖θ‖².
+    """Compute the exact constants of F_i(θ) = mean ½(θᵀx − y)² + (l2/2)‖θ‖².
 
     H_i = x_iᵀx_i/n_i + l2 I, H = mean H_i; μ_i, β_i = extreme eigenvalues of H_i; Hθ* = mean x_iᵀy_i/n_i;
     ∇F_i(θ) = H_i(θ − θ*) + ∇F_i(θ*), so δ_i = ‖∇F_i(θ*)‖ with ζ_i = ‖H − H_i‖ (convex) or ‖H_i H⁻¹‖ (non-convex), and
     no smaller ζ_i serves with any δ_i.
+
+    Args:
+        shards: x, shape (samples, features), and y, shape (samples,), of each client.
+        l2: The penalty, at least 0.
+
+    Returns:
+        The constants of every client, and θ*.
+
+    Raises:
+        InputError: There is no client, or a shape is wrong.
+        LinAlgError: There is more than one minimizer.
+
+    >>> one = (np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([1.0, 2.0]))  # ½xᵀx has the eigenvalues ½ and 2
+    >>> found = ridge([one], l2=0.5)
+    >>> found.mu.tolist(), found.beta.tolist(), found.theta.tolist()
+    ([1.0], [2.5], [0.5, 0.8])
     """
     hessians = _moments(shards) + l2 * np.eye(shards[0][0].shape[1])
     pulls = np.stack([np.asarray(x, float).T @ y / len(x) for x, y in shards])
@@ -110,12 +138,21 @@ def ridge(shards: Sequence[Shard], l2: float) -> Problem:
 
 
 def ridge_sigma(shards: Sequence[Shard], batch: int, centre: Floats, reach: float) -> Floats:
-    """σ_i of minibatches drawn with replacement, as a maximum over the ball ‖θ − centre‖ ≤ reach. Shapes: -> (m,).
+    """Compute σ_i of minibatches drawn with replacement, as a maximum over the ball ‖θ − centre‖ ≤ reach.
 
     σ_i² = max V_i(θ)/batch, V_i(θ) = mean_s ‖(A_s − Ā)θ − (b_s − b̄)‖², A_s = x_s x_sᵀ, b_s = y_s x_s: a convex
     quadratic in θ, without a bound on the whole space (so that ridge regression has no σ there). Its maximum on a
     ball is min_{λ ≥ λmax(Q)} V_i(centre) + λ reach² + Σ_j q_j²/(λ − λ_j), Q and 2q being V_i's Hessian/2 and gradient
     at the centre; any λ gives an upper bound, so that the value is certified however well λ is found.
+
+    Args:
+        shards: x, shape (samples, features), and y, shape (samples,), of each client.
+        batch: The samples of a minibatch.
+        centre: The centre of the ball, shape (features,).
+        reach: Its radius.
+
+    Returns:
+        σ_i, shape (m,).
     """
     out = []
     for x, y in ((np.asarray(x, float), np.asarray(y, float)) for x, y in shards):
@@ -140,17 +177,21 @@ def _rise(square: Floats, line: Floats, reach: float) -> float:
     if reach == 0 or not weight.any():
         return top * reach**2
 
-    def slope(gap: float) -> float:
+    def derivative(gap: float) -> float:
         return float((weight / (top + gap - values) ** 2).sum()) - reach**2
 
-    high = math.sqrt(float(weight.sum())) / reach  # where the slope is no longer positive
+    high = math.sqrt(float(weight.sum())) / reach  # where the derivative is no longer positive
     low = max(high * 1e-9, top * 1e-12)
-    gap = float(brentq(slope, low, 2 * high)) if low < high and slope(low) > 0 else low
+    gap = float(brentq(derivative, low, 2 * high)) if low < high and derivative(low) > 0 else low
     return float((top + gap) * reach**2 + (weight / (top + gap - values)).sum())
 
 
 def added_sigma(deviation: float, parameters: int) -> float:
-    """σ of noise with a known standard deviation in every coordinate: σ² = E‖ε‖² = n·deviation²."""
+    """Compute σ of noise with a known standard deviation in every coordinate: σ² = E‖ε‖² = n·deviation².
+
+    >>> added_sigma(0.5, parameters=4)
+    1.0
+    """
     return deviation * math.sqrt(parameters)
 
 
@@ -158,7 +199,7 @@ def added_sigma(deviation: float, parameters: int) -> float:
 
 
 def logistic(shards: Sequence[Shard], classes: int, l2: float, tolerance: float = 1e-10) -> Problem:
-    """Certified constants of F_i(θ) = mean [ln Σ_c e^{θ_cᵀx} − θ_yᵀx] + (l2/2)‖θ‖², θ (classes · features,), l2 > 0.
+    """Compute certified constants of F_i(θ) = mean [ln Σ_c e^{θ_cᵀx} − θ_yᵀx] + (l2/2)‖θ‖², l2 > 0.
 
     ∇²F_i = mean (diag p − ppᵀ) ⊗ xxᵀ + l2 I. For a unit vector u, uᵀ(diag p − ppᵀ)u = Var_p(u) ≤ (max u − min u)²/4
     ≤ (max² + min²)/2 ≤ ½ (Popoviciu), so 0 ≼ ∇²F_i − l2 I ≼ ½ I ⊗ M_i with M_i = x_iᵀx_i/n_i, whence
@@ -167,6 +208,18 @@ def logistic(shards: Sequence[Shard], classes: int, l2: float, tolerance: float 
     ζ_i ≤ max{½(1 − 1/m)λmax(M_i), ½λmax(Σ_{j≠i} M_j)/m}, from −(1 − 1/m)S_i ≼ ∇²F − ∇²F_i ≼ (1/m) Σ_{j≠i} S_j;
     ζ_i (non-convex) ≤ min{β_i/l2, 1 + ζ_i/l2}, from ‖θ − θ*‖ ≤ ‖∇F(θ)‖/l2;
     δ_i ≤ ‖∇F_i(θ̂)‖ + β_i‖∇F(θ̂)‖/l2, θ̂ found by Newton steps until ‖∇F(θ̂)‖ ≤ tolerance, so ‖θ̂ − θ*‖ ≤ ‖∇F(θ̂)‖/l2.
+
+    Args:
+        shards: x, shape (samples, features), and y, shape (samples,), classes from 0, of each client.
+        classes: The number of classes.
+        l2: The penalty, above 0.
+        tolerance: The gradient norm at which θ̂ is accepted.
+
+    Returns:
+        The constants of every client, and θ̂, shape (classes · features,).
+
+    Raises:
+        InputError: ``l2`` is not above 0, there is no client, or a shape is wrong.
     """
     if l2 <= 0:
         raise InputError("l2", l2, "above 0: without it there is neither strong convexity nor, in general, a minimum")
@@ -190,9 +243,19 @@ def logistic(shards: Sequence[Shard], classes: int, l2: float, tolerance: float 
 
 
 def logistic_sigma(shards: Sequence[Shard], batch: int) -> Floats:
-    """σ_i² ≤ 2 mean‖x‖²/batch for minibatches drawn with replacement, at every θ. Shapes: -> (m,).
+    """Bound σ_i² ≤ 2 mean‖x‖²/batch for minibatches drawn with replacement, at every θ.
 
     The gradient of one sample is (p − e_y) ⊗ x and ‖p − e_y‖² ≤ 2; a variance is at most a second moment.
+
+    Args:
+        shards: x, shape (samples, features), and y, shape (samples,), of each client.
+        batch: The samples of a minibatch.
+
+    Returns:
+        The bound of σ_i, shape (m,).
+
+    >>> logistic_sigma([(np.array([[3.0, 4.0]]), np.array([0]))], batch=2).tolist()
+    [5.0]
     """
     return np.array([math.sqrt(2 * (np.asarray(x, float) ** 2).sum(axis=1).mean() / batch) for x, _ in shards])
 
@@ -220,21 +283,50 @@ def _pairs(points: Floats, gradients: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def measure_beta(gradient: Gradient, points: Floats) -> float:
-    """Lower estimate of β: max ‖∇F(x) − ∇F(y)‖/‖x − y‖ over pairs of points. Shapes: (points, n)."""
+    """Estimate β from below: max ‖∇F(x) − ∇F(y)‖/‖x − y‖ over pairs of points.
+
+    Args:
+        gradient: Gradients at the points, shape (points, n), or a function from a point to its gradient.
+        points: The points, shape (points, n).
+
+    Returns:
+        The estimate; 0 where no two points differ.
+
+    >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> measure_beta(lambda x: np.array([3.0, 1.0]) * x, points), measure_mu(lambda x: np.array([3.0, 1.0]) * x, points)
+    (3.0, 1.0)
+    """
     apart, change, _ = _pairs(points, _at(gradient, points))
     return float(np.sqrt(change / apart).max()) if len(apart) else 0.0
 
 
 def measure_mu(gradient: Gradient, points: Floats) -> float:
-    """Upper estimate of μ: min ⟨∇F(x) − ∇F(y), x − y⟩/‖x − y‖² over pairs; below 0 it refutes convexity."""
+    """Estimate μ from above: min ⟨∇F(x) − ∇F(y), x − y⟩/‖x − y‖² over pairs; below 0 it refutes convexity.
+
+    Args:
+        gradient: Gradients at the points, shape (points, n), or a function from a point to its gradient.
+        points: The points, shape (points, n).
+
+    Returns:
+        The estimate; infinite where no two points differ.
+    """
     apart, _, along = _pairs(points, _at(gradient, points))
     return float((along / apart).min()) if len(apart) else math.inf
 
 
 def measure_delta(gradients: Sequence[Gradient], points: Floats, zeta: float, theta: Floats | None = None) -> float:
-    """Lower estimate of the δ that goes with ζ: the most that ζ leaves unexplained at any client and point.
+    """Estimate from below the δ that goes with ζ: the most that ζ leaves unexplained at any client and point.
 
     max ‖∇F − ∇F_i‖ − ζ‖x − θ*‖ where θ* is given (convex), max ‖∇F_i‖ − ζ‖∇F‖ where it is not (non-convex); at least 0.
+
+    Args:
+        gradients: Of each client, its gradients at the points, shape (points, n), or a function that gives them.
+        points: The points, shape (points, n).
+        zeta: ζ.
+        theta: θ*, shape (n,); None: the non-convex diversity.
+
+    Returns:
+        The estimate.
     """
     each = np.stack([_at(g, points) for g in gradients])  # (m, points, n)
     mean = each.mean(axis=0)
@@ -246,8 +338,13 @@ def measure_delta(gradients: Sequence[Gradient], points: Floats, zeta: float, th
 
 
 def measure_sigma(draws: Floats, gradients: Floats) -> float:
-    """Estimate of σ: max over points of √mean‖g − ∇F_i‖²; a lower one but for sampling error.
+    """Estimate σ: max over points of √mean‖g − ∇F_i‖²; a lower estimate but for sampling error.
 
-    Shapes: draws (points, draws, n), stochastic gradients; gradients (points, n), the full ones.
+    Args:
+        draws: Stochastic gradients, shape (points, draws, n).
+        gradients: The full gradients, shape (points, n).
+
+    Returns:
+        The estimate.
     """
     return math.sqrt(float(((draws - gradients[:, None]) ** 2).sum(axis=-1).mean(axis=-1).max()))

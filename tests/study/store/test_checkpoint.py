@@ -142,7 +142,7 @@ def test_it_does_with_models_data_graphs_and_schedules_of_one_s_own(tmp_path):
 
 def test_shards_are_cut_where_they_would_be_large(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_NUMBERS_IN_A_SHARD", 100)
-    monkeypatch.setattr(state, "NUMBERS_IN_A_PIECE", 20)
+    monkeypatch.setattr(state, "MAX_ELEMENTS_PER_PIECE", 20)
     whole = run(tiny(**EVERYTHING))
     paths = save_checkpoint(tmp_path / "out", EVERYTHING)
     shards = sorted(path.name for path in paths[4].glob("state-*"))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dspodfl import Config, run
-from dspodfl.theory.assess import appraise, compare, matching
+from dspodfl.theory.assess import assess, compare, matching
 from dspodfl.theory.assess.comparison import _measured
 
 RIDGE = {
@@ -27,8 +27,8 @@ def measured():
 
 
 @pytest.fixture(scope="module")
-def appraisal():
-    return appraise(Config(**RIDGE))
+def assessment():
+    return assess(Config(**RIDGE))
 
 
 def errors(seed, at, values, diverged=False):
@@ -65,18 +65,18 @@ def test_rows_where_a_run_has_diverged_are_left_out():
     assert found["iteration"].tolist() == [0, 2]
 
 
-def test_runs_that_end_at_different_iterations_are_compared_with_the_bound(measured, appraisal):
+def test_runs_that_end_at_different_iterations_are_compared_with_the_bound(measured, assessment):
     metrics = measured.metrics
     short = metrics[(metrics["seed"] != 2) | (metrics["iteration"] <= 4)]
-    found = compare(appraisal, replace(measured, metrics=short), "folder")
-    whole = compare(appraisal, measured, "folder")
+    found = compare(assessment, replace(measured, metrics=short), "folder")
+    whole = compare(assessment, measured, "folder")
     assert found.table["seeds"].tolist() == [3, 3, 3, 2, 2]
     shared = ["iteration", "optimality_error_bound", "consensus_error_bound"]
     pd.testing.assert_frame_equal(found.table[shared], whole.table[shared])
 
 
 def test_a_horizon_shorter_than_a_run_is_read_at_its_end(measured):
-    short = appraise(Config(**(RIDGE | {"train": RIDGE["train"] | {"iterations": 5}})))
+    short = assess(Config(**(RIDGE | {"train": RIDGE["train"] | {"iterations": 5}})))
     found = compare(short, measured, "folder").table
     assert found["optimality_error_bound"].iloc[-1] == found["optimality_error_bound"].iloc[-2]
 

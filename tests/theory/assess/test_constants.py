@@ -1,4 +1,4 @@
-"""What is known of a problem is that of the model and data a study would train, and labelled for what it is."""
+"""The constants of a problem are those of the model and data a study would train, labelled with their source."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from torch.func import grad
 
 from dspodfl.errors import InputError
 from dspodfl.study.builder import build
-from dspodfl.theory.assess import know
+from dspodfl.theory.assess import estimate
 from dspodfl.theory.assess.constants import CERTIFIED, EXACT, MEASURED
 
 RIDGE = {"data": {"name": "ridge", "samples": 12, "dimension": 3, "l2": 0.5}, "model": {"name": "linear"}}
@@ -24,14 +24,14 @@ def gradients(model, data, theta):
     """∇F_i by automatic differentiation. Shapes: (p,) -> (m, p)."""
     x, y = torch.from_numpy(data.dataset.x_train).double(), torch.from_numpy(data.dataset.y_train)
     y = y.double() if y.is_floating_point() else y
-    slope = grad(model.objective)
-    return np.stack([slope(torch.from_numpy(theta), x[s], y[s]).numpy() for s in data.shards])
+    gradient = grad(model.objective)
+    return np.stack([gradient(torch.from_numpy(theta), x[s], y[s]).numpy() for s in data.shards])
 
 
 @pytest.mark.parametrize(("changes", "kind"), [(RIDGE, EXACT), (LOGISTIC, CERTIFIED)])
 def test_known_constants_hold_for_the_gradients_of_the_model_itself(changes, kind):
     model, data = made(**changes)
-    found = know(model, data, 0, 2, 0.1, None, 5)
+    found = estimate(model, data, 0, 2, 0.1, None, 5)
     assert found.kind == kind and found.guaranteed
     star, rng = data.optimum, np.random.default_rng(0)
     assert np.linalg.norm(gradients(model, data, star).mean(axis=0)) < 1e-6
@@ -57,22 +57,22 @@ def test_the_excess_is_that_of_the_objective(changes):
         return np.mean([float(model.objective(theta, x[s], y[s])) for s in data.shards])
 
     gap = loss(model.initial(0).double()) - loss(torch.from_numpy(data.optimum))
-    assert know(model, data, 0, 2, 0.1, None, 5).excess == pytest.approx(gap, rel=1e-6)
+    assert estimate(model, data, 0, 2, 0.1, None, 5).excess == pytest.approx(gap, rel=1e-6)
 
 
 def test_the_ball_of_linear_regression_is_stated_and_its_noise_grows_with_it():
     model, data = made(**RIDGE)
-    near, far = (know(model, data, 0, 2, 0.1, reach, 5) for reach in (0.5, 5.0))
+    near, far = (estimate(model, data, 0, 2, 0.1, reach, 5) for reach in (0.5, 5.0))
     assert "≤ 0.5" in near.source["sigma"] and near.reach == 0.5 and far.sigma > near.sigma
-    default = know(model, data, 0, 2, 0.1, None, 5)
+    default = estimate(model, data, 0, 2, 0.1, None, 5)
     assert default.reach == pytest.approx(np.sqrt(default.distance))
-    assert know(model, data, 0, 8, 0.1, 0.5, 5).sigma == pytest.approx(near.sigma / 2)
+    assert estimate(model, data, 0, 8, 0.1, 0.5, 5).sigma == pytest.approx(near.sigma / 2)
 
 
 @pytest.mark.parametrize("name", ["svm", "mlp", "logistic"])
 def test_other_models_are_measured_and_labelled_as_lower_estimates(name):
     model, data = made(model={"name": name})
-    found = know(model, data, 0, 2, 0.1, None, 5)
+    found = estimate(model, data, 0, 2, 0.1, None, 5)
     assert found.kind == MEASURED and not found.guaranteed and found.mu is None
     assert all(MEASURED in source for source in found.source.values())
     zetas, deltas = zip(*found.pairs, strict=True)
@@ -83,22 +83,22 @@ def test_other_models_are_measured_and_labelled_as_lower_estimates(name):
 
 def test_measured_constants_never_exceed_the_certified_ones():
     sure_model, data = made(**LOGISTIC)
-    sure = know(sure_model, data, 0, 2, 0.1, None, 5)
-    from dspodfl.theory.assess import constants as knowledge
+    sure = estimate(sure_model, data, 0, 2, 0.1, None, 5)
+    from dspodfl.theory.assess import constants
 
-    seen = knowledge._measured(sure_model, data, 0, 2, 0.1, 8)
+    seen = constants._measured(sure_model, data, 0, 2, 0.1, 8)
     assert seen.beta <= sure.beta * (1 + 1e-9) and seen.sigma <= sure.sigma and seen.excess >= sure.excess
 
 
 def test_a_trajectory_that_would_not_fit_or_blows_up_is_refused():
     model, data = made(model={"name": "mlp", "hidden": [2000]})
     with pytest.raises(InputError, match="--points"):
-        know(model, data, 0, 2, 0.1, None, 10_000)
+        estimate(model, data, 0, 2, 0.1, None, 10_000)
     with pytest.raises(InputError, match=r"model\.name"):
-        know(*made(model={"name": "mlp", "hidden": [2_000_000]}), 0, 2, 0.1, None, 2)
+        estimate(*made(model={"name": "mlp", "hidden": [2_000_000]}), 0, 2, 0.1, None, 2)
     model, data = made(**RIDGE | {"model": {"name": "mlp"}})
     with pytest.raises(InputError, match="learning_rate"):
-        know(model, data, 0, 2, 1e6, None, 40)
+        estimate(model, data, 0, 2, 1e6, None, 40)
 
 
 def test_linear_regression_without_one_minimizer_is_refused(tmp_path):
@@ -109,4 +109,4 @@ def test_linear_regression_without_one_minimizer_is_refused(tmp_path):
         graph={"kind": "complete"},
     )  # fmt: skip
     with pytest.raises(InputError, match=r"model\.l2"):
-        know(model, data, 0, 2, 0.1, None, 5)
+        estimate(model, data, 0, 2, 0.1, None, 5)

@@ -14,8 +14,8 @@ from .style import axis_name as axis_name
 from .style import colour as colour
 from .style import picture as picture
 from .theory import LABELS as LABELS
-from .theory import bound_course as bound_course
 from .theory import bound_sweep as bound_sweep
+from .theory import bound_trajectory as bound_trajectory
 
 __all__ = [
     "COLOURS",
@@ -27,8 +27,8 @@ __all__ = [
     "accuracy_vs_delay",
     "axis_head",
     "axis_name",
-    "bound_course",
     "bound_sweep",
+    "bound_trajectory",
     "colour",
     "curve",
     "delays",

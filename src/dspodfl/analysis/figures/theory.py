@@ -1,7 +1,8 @@
-"""Figures of the theory: the bound over a measured run, and how it moves with a setting."""
+"""Figures of the theory: the bound next to a measured run, and how it changes with a setting."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -26,11 +27,16 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (5, 2, 1, 2))
 """The values of a second axis."""
 
 
-def bound_course(table: pd.DataFrame, title: str = "") -> Figure:
-    """Errors against iterations, a row of panels an algorithm: measured mean and 2 standard errors, bounds, gap.
+def bound_trajectory(table: pd.DataFrame, title: str = "") -> Figure:
+    """Draw errors against iterations: the measured mean with 2 standard errors, bounds and gap.
 
-    Columns: algorithm, iteration, and for both errors <error>_bound, _printed, _gap, and, where it was measured,
-    <error> and <error>_error.
+    Args:
+        table: A row for each algorithm and iteration, with the columns ``algorithm``, ``iteration`` and for both errors
+            ``<error>_bound``, ``_printed`` and ``_gap``; where it was measured, also ``<error>`` and ``<error>_error``.
+        title: A line over the figure.
+
+    Returns:
+        The figure: a row of two panels for each algorithm.
     """
     algorithms = list(dict.fromkeys(table["algorithm"]))
     with mpl.rc_context(STYLE):
@@ -78,17 +84,11 @@ def _clean(values: pd.Series | None, count: int) -> np.ndarray:
     return y
 
 
-PANELS = {
-    "rho_tilde": ("ρ̃, contraction of mixing", False),
-    "largest_rate": ("largest α with ρ(Φ) < 1", True),
-    "radius": ("ρ(Φ), linear rate", False),
-    "gap_optimality": ("gap of ‖θ̄ − θ*‖²", True),
-    "gap_consensus": ("gap of ‖Θ − 1θ̄‖²", True),
-}
-"""Columns of a sweep that are drawn, what they are called, and whether their axis is logarithmic."""
+Panels = Mapping[str, tuple[str, bool]]
+"""Columns of a sweep that are drawn: the label of each, and whether its axis may be logarithmic."""
 
 
-def bound_sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
+def bound_sweep(table: pd.DataFrame, axes: list[str], panels: Panels, title: str = "") -> Figure:
     """Draw columns of a sweep against its first axis.
 
     Colour and marker are those of the algorithm, as in every figure; dashes tell the values of further axes apart.
@@ -97,15 +97,15 @@ def bound_sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure
     Args:
         table: A row for each point and algorithm.
         axes: The columns of what is varied.
+        panels: The columns that are drawn, with their labels (`dspodfl.theory.assess.BOUND_PANELS`).
         title: A line over the figure.
 
     Returns:
-        The figure: a panel for each quantity that changes over the grid.
+        The figure: a panel for each of them that changes over the grid; the first where none does.
     """
     rest = axes[1:]
     keys = ["algorithm", *rest]
-    moving = {name for name in PANELS if (table.groupby(keys)[name].nunique() > 1).any()}
-    shown = [name for name in PANELS if name in moving] or ["rho_tilde"]
+    shown = [name for name in panels if (table.groupby(keys)[name].nunique() > 1).any()] or list(panels)[:1]
     at, numeric = style.places(list(dict.fromkeys(table[axes[0]])))
     points = list(dict.fromkeys(tuple(row) for row in table[rest].itertuples(index=False))) if rest else [()]
     with mpl.rc_context(STYLE):
@@ -114,7 +114,7 @@ def bound_sweep(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure
         figure = Figure(figsize=(max(6.0, 3.5 * columns + 0.4), 0.9 + 2.7 * height), layout="constrained")
         grid = figure.subplots(height, columns, squeeze=False).ravel()
         for axis, name in zip(grid, shown, strict=False):
-            _quantity(axis, table, name, (axes[0], rest), (at, numeric), points)
+            _quantity(axis, table, name, panels[name], (axes[0], rest), (at, numeric), points)
         for axis in grid[len(shown) :]:
             axis.set_axis_off()
         drawn, labels = _sweep_legend(table, rest, points, numeric)
@@ -127,12 +127,13 @@ def _quantity(
     axis: Any,
     table: pd.DataFrame,
     name: str,
+    panel: tuple[str, bool],
     columns: tuple[str, list[str]],
     placed: tuple[dict[Any, float], bool],
     points: list[tuple[Any, ...]],
 ) -> None:
     """One panel: a line for each algorithm and point of the further axes."""
-    (first, rest), (at, numeric), (label, log) = columns, placed, PANELS[name]
+    (first, rest), (at, numeric), (label, log) = columns, placed, panel
     algorithms = [str(a) for a in dict.fromkeys(table["algorithm"])]
     groups = list(table.groupby(["algorithm", *rest], sort=False))
     for number, (key, rows) in enumerate(groups):

@@ -4,12 +4,12 @@ A stepper advances the models that a process holds through blocks of iterations.
 and for several: what differs is the `dspodfl.engine.transport.base.Transport`, and how many rows of other processes
 are needed (the halo of the `Shard`; none where a process works alone). All of them give the same models:
 
-    plain.Plain                every model, rule and device    as the rule says it, by PyTorch's own operations
+    plain.Plain                every model, rule and device    by the rule, with PyTorch's operations
     compiled.Compiled          linear models on the CPU        whole blocks in machine code (Numba)
     cuda_linear.CudaLinear     linear models on a GPU          two passes over the models an iteration (Triton)
-    cuda_network.CudaNetwork   other models on a GPU           gradients of the clients that step alone
+    cuda_network.CudaNetwork   other models on a GPU           gradients of only the clients that step
 
-`Plain` works for everything, and is what the others are tested against. The others compute the paper's own update.
+`Plain` works for everything, and is what the others are tested against. The others compute the paper's update.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
+from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
-from dspodfl.engine.stack import Block
 from dspodfl.engine.steppers.compiled import Compiled
 from dspodfl.engine.steppers.cuda_linear import CudaLinear
 from dspodfl.engine.steppers.cuda_network import CudaNetwork
@@ -28,7 +28,7 @@ from dspodfl.engine.steppers.plain import Plain
 from dspodfl.problem import Problem
 
 _FUSED = (Compiled, CudaLinear, CudaNetwork)
-"""Steppers that compute the paper's own update; each says which problems it is for."""
+"""Steppers that compute the paper's update; ``available`` of each returns whether it can advance a problem."""
 
 
 class Stepper(Protocol):
@@ -59,7 +59,7 @@ class Stepper(Protocol):
     rests: bool
     """Whether a run without events keeps its models without being frozen."""
     idles: bool
-    """Whether a run that is over still costs time: then it is worth leaving it out of the stack."""
+    """Whether a run that is over still costs time, so that a smaller stack is faster."""
 
 
 def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> Stepper:
@@ -69,7 +69,7 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
         split: The clients held here, and the transport to the others.
         problem: Data and model of these clients.
         rule: How mixed models and gradients become new models.
-        theta: The initial models, packed, (clients, width). They are used up: the stepper may write over them.
+        theta: The initial models, packed, (clients, width). The stepper may overwrite them.
         state: What the rule carries, where a run is resumed; None: the rule begins.
 
     Returns:

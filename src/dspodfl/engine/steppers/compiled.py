@@ -9,17 +9,23 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cpu import linear
+from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
-from dspodfl.engine.stack import Block, Neighbours
+from dspodfl.engine.stack import Neighbours
 from dspodfl.problem import Problem
 from dspodfl.problem.models import has_bias
 
-BUSY, ALONE = 20, 16
-"""This many yields an iteration say that the cores are busy; this many calls are then made with a single thread."""
+BUSY, SINGLE = 20, 16
+"""Yields an iteration above which the cores count as busy; calls that are then made with a single thread."""
 
 
 def in_huge_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An empty tensor in NumPy's memory, which lies in huge pages where there are any: fewer to look up."""
+    """Return an empty tensor in memory of NumPy, which uses huge pages where there are any: fewer address translations.
+
+    Args:
+        shape: Of the tensor.
+        dtype: Of its elements.
+    """
     return torch.from_numpy(np.empty(shape, dtype=str(dtype).removeprefix("torch.")))
 
 
@@ -42,30 +48,32 @@ class Compiled:
     def __init__(self, split: Split, problem: Problem, theta: Tensor) -> None:
         self._problem, self._shard = problem, split.shard
         self._models, buffers = _memory(theta, len(split.shard.halo))
-        self._turn = 0
+        self._buffer = 0
         self._exchange = split.exchange(theta, buffers=buffers)
         self._links = split.shard.neighbours
         self._first = np.array([0, *(rows.stop for rows in split.shard.rows)])
         self._alive = np.ones(len(split.shard.rows), dtype=bool)
-        self._alone = 0
+        self._single = 0
         self._active = np.zeros((0, 0), dtype=self.theta.numpy().dtype)  # a run may be frozen before any block
         self._order: np.ndarray | None = None
         if len(split.shard.halo):
             self._prepare_halo()
 
     def _prepare_halo(self) -> None:
-        """Settle what iterations in which rows cross need: the order of clients, and which of them need which rows."""
+        """Compute what iterations in which rows cross need: the order of clients, and which of them need which rows."""
         shard, own = self._shard, self._shard.clients
         inner = shard.inner
         self._order = linear.order_for(self.theta.numpy(), inner.ptr, inner.col, torch.get_num_threads())
         self._far = np.flatnonzero(self._links.col >= own)
         self._col = self._links.col.copy()
-        self._needing = np.repeat(np.arange(own), np.diff(shard.outer.ptr))  # who has each link that leads elsewhere
+        self._needing = np.repeat(
+            np.arange(own), np.diff(shard.outer.ptr)
+        )  # the client of each link that leads elsewhere
 
     @property
     def theta(self) -> Tensor:
         """The models, packed. Shape: (clients, width)."""
-        return self._models[self._turn]
+        return self._models[self._buffer]
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
@@ -81,7 +89,7 @@ class Compiled:
                 self._cross(start)
             else:
                 self._call(start, stop, self._links, self._order)
-            self._turn ^= (stop - start) % 2
+            self._buffer ^= (stop - start) % 2
 
     def _cross(self, t: int) -> None:
         """Make an iteration in which rows cross."""
@@ -93,7 +101,7 @@ class Compiled:
             self._call(t, t + 1, self._links, order[~waiting[order]])
             wait()
             place = self._exchange.come.place[t]
-            first = (2 - self._turn) * own + (t % 2) * len(self._shard.halo)
+            first = (2 - self._buffer) * own + (t % 2) * len(self._shard.halo)
             self._col[self._far] = first + place[self._links.col[self._far] - own]
             late = Neighbours(self._links.ptr, self._col, self._links.link)
             self._call(t, t + 1, late, order[waiting[order]])
@@ -103,17 +111,17 @@ class Compiled:
             self._join(t)
 
     def _waiting(self, t: int) -> np.ndarray:
-        """Which clients need a row that travels at the t-th iteration. Shape: (owned,), bool."""
+        """Return which clients need a row that crosses at the t-th iteration. Shape: (owned,), bool."""
         waiting = np.zeros(self._shard.clients, dtype=bool)
         waiting[self._needing[self._active[t, self._shard.outer.link] != 0]] = True
         return waiting
 
     def _call(self, first: int, last: int, links: Neighbours, clients: np.ndarray | None) -> None:
-        """Steps and mixing of some clients, or all, from one buffer to the other and back."""
+        """Make iterations of some clients, or all: the buffers of models alternate."""
         problem = self._problem
         yields = linear.advance(
-            theta=self._models[self._turn].numpy(),
-            other=self._models[1 - self._turn].numpy(),
+            theta=self._models[self._buffer].numpy(),
+            other=self._models[1 - self._buffer].numpy(),
             x=problem.x.numpy(),
             scale=problem.scale,
             shift=problem.shift,
@@ -130,40 +138,40 @@ class Compiled:
             loss=problem.model.loss,
             bias=has_bias(problem.model),
             l2=problem.model.l2,
-            threads=1 if self._alone else torch.get_num_threads(),
+            threads=1 if self._single else torch.get_num_threads(),
             home=False,
             order=clients,
         )
-        # Threads that wait for one another are slower than one where something else has their cores.
-        self._alone = max(0, self._alone - 1) if self._alone else ALONE * (yields > BUSY * (last - first))
+        # Threads that wait for each other are slower than a single one where another program uses their cores.
+        self._single = max(0, self._single - 1) if self._single else SINGLE * (yields > BUSY * (last - first))
 
     def _join(self, t: int) -> None:
-        """Add what has come from elsewhere."""
-        here, there = (self._models[n].numpy() for n in (self._turn, 1 - self._turn))
+        """Add what has come from other processes."""
+        front, back = (self._models[n].numpy() for n in (self._buffer, 1 - self._buffer))
         links, come = self._shard.outer, self._exchange.come
         came = self._exchange.came(t).numpy()
-        linear.join(here, there, came, links.ptr, links.col, links.link, self._active[t], come.place[t])
+        linear.join(front, back, came, links.ptr, links.col, links.link, self._active[t], come.place[t])
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""
         self._alive[run] = False
         rows = self._shard.rows[run]
-        self._models[1 - self._turn][rows] = self._models[self._turn][rows]
+        self._models[1 - self._buffer][rows] = self._models[self._buffer][rows]
         self._silence()
 
     def _silence(self) -> None:
-        """Take the links of frozen runs out of the block: their rows still travel, since that was settled before."""
+        """Take the links of frozen runs out of the block: their rows still cross, as the other ranks expect."""
         if self._exchange.halo:
             for run in np.flatnonzero(~self._alive):
                 self._active[:, self._shard.links[run]] = 0
 
 
 def _memory(theta: Tensor, halo: int) -> tuple[list[Tensor], Sequence[Tensor]]:
-    """Two buffers of models, the first of which holds the initial ones, and two of rows that come, (halo, width)."""
+    """Return two buffers of models, the first of which holds the initial ones, and two of halo rows, (halo, width)."""
     (own, width), dtype = theta.shape, theta.dtype
     if not halo:
         return [theta.contiguous(), in_huge_pages((own, width), dtype)], []
-    # One piece of memory: a neighbour's row is then a fixed number of rows away, wherever it is.
+    # One allocation: a neighbour's row is then a row index of it, wherever it comes from.
     memory = in_huge_pages((2 * (own + halo), width), dtype)
     memory[:own] = theta
     return [memory[:own], memory[own : 2 * own]], memory[2 * own :].split(halo)

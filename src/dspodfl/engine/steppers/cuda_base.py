@@ -1,6 +1,6 @@
 """What the steppers on a GPU share: whole iterations in Triton kernels, captured and replayed as CUDA graphs.
 
-Where clients are split over processes, rows of the others' come in between, and nothing is captured.
+Where clients are split over processes, rows are exchanged in between, and nothing is captured.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import mixing
+from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import Matrices
-from dspodfl.engine.stack import Block
 from dspodfl.engine.transport.base import Wait, nothing
 from dspodfl.problem import Problem
 
@@ -25,8 +25,8 @@ GRAPHS = True
 class CudaStepper:
     """What steppers on a GPU share: events in fixed places, rows of other processes, and iterations that become graphs.
 
-    ``at`` is the number of the iteration in the block, on the device, in one of two places that take turns: an
-    iteration reads the one and writes the next number into the other.
+    ``at`` is the number of the iteration in the block, on the device, in one of two buffers that alternate: an
+    iteration reads one and writes the next number into the other.
     """
 
     state, rests, idles = None, True, False
@@ -37,15 +37,15 @@ class CudaStepper:
         self._exchange = split.exchange(theta)
         self._halo = self._exchange.halo
         self._came: Wait = nothing
-        self._turn = 0
+        self._buffer = 0
         self._ats = torch.zeros(2, 1, dtype=torch.int64, device=theta.device)
         self._frozen: list[int] = []
         self._places: dict[str, Tensor] = {}
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self._pool: Any = None
         self._graphed = GRAPHS and split.transport.ranks == 1
-        self._first = torch.cuda.Stream(theta.device, priority=-2)  # what runs beside it takes the room it leaves
-        # Whole runs mix at once where all are small and of one size, else row by row.
+        self._first = torch.cuda.Stream(theta.device, priority=-2)  # other streams use what it leaves free
+        # Runs mix by one product each where all are small and of one size, else row by row.
         sizes = {rows.stop - rows.start for rows in shard.rows}
         self._small = shard.is_whole and len(sizes) == 1 and max(sizes) <= mixing.SMALL
         self._links = mixing.Links.of(shard.neighbours, theta.device)
@@ -53,14 +53,14 @@ class CudaStepper:
 
     @property
     def _at(self) -> Tensor:
-        return self._ats[self._turn]
+        return self._ats[self._buffer]
 
     def _count(self) -> None:
-        """The next iteration's number, where it will look for it."""
-        torch.add(self._at, 1, out=self._ats[1 - self._turn])
+        """Write the next iteration's number where it will be read."""
+        torch.add(self._at, 1, out=self._ats[1 - self._buffer])
 
     def _put(self, name: str, values: Tensor) -> None:
-        """Keep what a block brings where graphs look for it; blocks never get longer."""
+        """Copy values of a block to where graphs read them; blocks never get longer."""
         if name not in self._places:
             self._places[name] = values.contiguous().clone()
         else:
@@ -87,12 +87,12 @@ class CudaStepper:
         self._places["active"][:, self.shard.links[run]] = 0
 
     def _receive(self, t: int, halo: Tensor) -> None:
-        """Put what has come from other processes where it is looked for, once it is there."""
+        """Wait for rows of other processes, and copy them to the halo."""
         self._exchange.receive(t, self._came, halo)
 
     def _iterate(self, key: Hashable, work: Callable[[], None]) -> None:
-        """One iteration: as it is the first time (kernels are compiled then), captured the second, replayed after."""
-        key = (key, self._turn)
+        """Make an iteration: directly at first (kernels are compiled then), captured the second time, then replayed."""
+        key = (key, self._buffer)
         if not self._graphed or key not in self._graphs:
             work()
             self._graphs[key] = None
@@ -105,4 +105,4 @@ class CudaStepper:
                 self._graphs[key] = graph
                 self._pool = self._pool or graph.pool()
             graph.replay()
-        self._turn = 1 - self._turn
+        self._buffer = 1 - self._buffer

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import linear, mixing
+from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
-from dspodfl.engine.stack import Block
 from dspodfl.engine.steppers.cuda_base import CudaStepper
 from dspodfl.problem import Problem
 from dspodfl.problem.models import has_bias
 
 
 class CudaLinear(CudaStepper):
-    """Linear models on a GPU: steps, then mixing, in two kernels, from one buffer of models to another."""
+    """Linear models on a GPU: steps, then mixing, in two kernels, from one buffer of models to the other."""
 
     idles = True
 
@@ -50,7 +50,7 @@ class CudaLinear(CudaStepper):
     @property
     def theta(self) -> Tensor:
         """The models, packed. Shape: (clients, width)."""
-        return self._models[self._turn][: self.shard.clients]
+        return self._models[self._buffer][: self.shard.clients]
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
@@ -59,7 +59,7 @@ class CudaLinear(CudaStepper):
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""
         super().freeze(run)
-        self._small = False  # products of whole matrices would multiply what is not finite by 0
+        self._small = False  # products of whole matrices would multiply values that are not finite by 0
         self._graphs.clear()
         self._pool = None  # it goes with the graphs
 
@@ -71,12 +71,12 @@ class CudaLinear(CudaStepper):
 
     def _work(self, t: int) -> None:
         events, clients = self._places, self.shard.clients
-        here, there = self._models[self._turn], self._models[1 - self._turn][:clients]
+        front, back = self._models[self._buffer], self._models[1 - self._buffer][:clients]
         self._count()
-        self._came = self._exchange.start(t, here[:clients])
-        self._steps.move(here[:clients], there, events["rows"], events["step"], self._at)
-        self._receive(t, here[clients:])
+        self._came = self._exchange.start(t, front[:clients])
+        self._steps.move(front[:clients], back, events["rows"], events["step"], self._at)
+        self._receive(t, front[clients:])
         if self._small:
-            mixing.mix_runs(here, there, events["p"], self._at, events["step"])
+            mixing.mix_runs(front, back, events["p"], self._at, events["step"])
         else:
-            mixing.mix_rows(here, there, self._links, events["active"], self._at, events["step"])
+            mixing.mix_rows(front, back, self._links, events["active"], self._at, events["step"])

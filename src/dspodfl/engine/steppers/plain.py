@@ -1,4 +1,4 @@
-"""One iteration at a time, as the rule says it, with PyTorch's own operations: for every model, rule and device."""
+"""One iteration at a time, by the rule, with PyTorch's operations: for every model, rule and device."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dspodfl.algorithms import Rule
+from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
-from dspodfl.engine.stack import Block
 from dspodfl.engine.state import unfrozen
 from dspodfl.engine.step import Stage, unaliased
 from dspodfl.problem import Problem
@@ -26,7 +26,7 @@ class Plain:
         theta: The initial models, packed, (clients, width).
         state: What the rule carries, where a run is resumed; None: it begins.
         mixes_first: Whether the rule mixes the models as they are before the iteration: rows of other processes
-            then start on their way before the gradients are computed.
+            are then requested before the gradients are computed.
     """
 
     rests, idles = False, True

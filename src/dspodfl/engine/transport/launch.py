@@ -36,7 +36,7 @@ _POLL = 0.05
 _GRACE, _LONG_GRACE, _STOP = 1.0, 10.0, 20.0
 """Seconds: to end after another rank crashed, after it was interrupted or refused its input, and after SIGTERM."""
 _ORPHAN = 60.0
-"""Seconds that a rank has to end after its launcher is gone."""
+"""Seconds that a rank has to end after its launcher has ended."""
 _ENDED_BY_USER = {128 + number for number in SIGNALS}
 
 
@@ -54,11 +54,11 @@ def run_ranks(
     again, at most ``max_restarts`` times, unless the input was refused or a user ended them.
 
     Args:
-        ranks: How many processes.
+        ranks: The number of processes.
         command: The command line of each.
         max_restarts: How often to start all of them again.
         path: Folders that they search for modules besides those of this process's environment.
-        files: What they find in the private directory where they meet (`shared_file`), by name.
+        files: Name -> content of files in the private directory where they meet (`shared_file`).
 
     Returns:
         0, or the exit code of the rank that failed first; 128 + n after signal n.
@@ -85,12 +85,19 @@ def run_ranks(
 
 
 def shared_file(name: str) -> bytes:
-    """Read a file that the launcher has put into the private directory where the ranks meet."""
+    """Read a file that the launcher has stored in the private directory where the ranks meet.
+
+    Args:
+        name: As in ``files`` of `run_ranks`.
+
+    Returns:
+        Its content.
+    """
     return (Path(os.environ[MEETING]) / name).read_bytes()
 
 
 def _environment(ranks: int, folder: Path, start: int, path: Sequence[str]) -> dict[str, str]:
-    """What all ranks of one start find in their environment."""
+    """Return the environment of all ranks of one start."""
     names = loopback()
     own = {
         "WORLD_SIZE": ranks,
@@ -110,7 +117,14 @@ def _environment(ranks: int, folder: Path, start: int, path: Sequence[str]) -> d
 
 
 def home_of(module: str) -> str | None:
-    """The folder to search for a module that ranks would not find: one that is in the working directory alone."""
+    """Return the folder of a module that ranks would not find, since it is only in the working directory.
+
+    Args:
+        module: The name of a module.
+
+    Returns:
+        The folder, to be added to PYTHONPATH; None where ranks find the module.
+    """
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None or spec.submodule_search_locations is None:
         return None
@@ -121,7 +135,7 @@ def home_of(module: str) -> str | None:
 
 
 def loopback() -> str:
-    """The name of the interface that leads to this machine alone."""
+    """Return the name of the network interface that leads to this machine alone."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == "127.0.0.1" for one in addresses):
             return name
@@ -141,7 +155,7 @@ class _Signals(Handler):
         self._waiting.append(number)
 
     def pass_on(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Send what has come to all processes that still run."""
+        """Send the signals received so far to all processes that still run."""
         while self._waiting:
             number = self._waiting.pop(0)
             for process in processes:
@@ -149,7 +163,7 @@ class _Signals(Handler):
 
 
 def _one_start(ranks: int, command: Sequence[str], environment: Mapping[str, str], signals: _Signals) -> dict[int, int]:
-    """Start all ranks and wait for their end; gives the exit codes of those that were not ended from here."""
+    """Start all ranks and wait for their end; return the exit codes of those that were not ended from here."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(ranks):
@@ -166,7 +180,7 @@ def _one_start(ranks: int, command: Sequence[str], environment: Mapping[str, str
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]], signals: _Signals) -> dict[int, int]:
-    """Until all have ended, or time is up since the first of them failed."""
+    """Wait until all have ended, or until the time after the first failure is over; return the exit codes so far."""
     deadline: float | None = None
     while True:
         signals.pass_on(processes)
@@ -175,7 +189,7 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], signals: _Signals) -> d
             return codes
         failed = [code for code in codes.values() if code]
         if failed and deadline is None and signals.first is None:
-            # Ranks that stop by agreement still print and write; a rank that is gone is not waited for.
+            # Ranks that stop together still print and write; a rank that crashed leaves the others nothing to wait for.
             in_order = min(failed) > 1
             deadline = time.monotonic() + (_LONG_GRACE if in_order else _GRACE)
         if deadline is not None and time.monotonic() > deadline:
@@ -197,31 +211,33 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]], signals: _Signals) -> No
 
 
 def _is_worth_a_restart(codes: Any) -> bool:
-    """Whether ranks failed in a way that may not happen again: not by wrong input, nor because a user ended them."""
+    """Return whether a restart may succeed: the input was not refused, and no user ended the ranks."""
     failed = [code for code in codes if code]
-    asked = _ENDED_BY_USER | {2} | {-int(number) for number in available_signals()}
-    return bool(failed) and not any(code in asked for code in failed)
+    intended = _ENDED_BY_USER | {2} | {-int(number) for number in available_signals()}
+    return bool(failed) and not any(code in intended for code in failed)
 
 
 def _exit_code(codes: Mapping[int, int]) -> int:
-    """One code for all ranks."""
+    """Return one exit code for all ranks."""
     for code in codes.values():
         number = -code if code < 0 else code - 128
         if 128 + number in _ENDED_BY_USER and number != signal.SIGINT:
-            return 128 + number  # the rank that the signal was sent to knows which it was; the others say 130
+            return 128 + number  # the rank that received the signal has its number; the others return 130
     for rank, code in codes.items():
         if code < 0 and -code != signal.SIGINT:
             name = signal.Signals(-code).name
             raise LostRankError(f"rank {rank} was killed ({name}), and the others were stopped")
     failed = [128 - code if code < 0 else code for code in codes.values() if code]
-    return next((code for code in failed if code > 1), 1 if failed else 0)  # 1 is also said by who lost the others
+    return next(
+        (code for code in failed if code > 1), 1 if failed else 0
+    )  # 1 is also the code of a rank that has lost the others
 
 
 _following = False
 
 
 def follow_launcher() -> None:
-    """End this process when the launcher that started it is gone; without a launcher, do nothing."""
+    """End this process when the launcher that started it has ended; without a launcher, do nothing."""
     global _following  # noqa: PLW0603 (once a process)
     if LAUNCHER not in os.environ or _following:
         return
@@ -230,7 +246,7 @@ def follow_launcher() -> None:
 
 
 def _follow(launcher: int) -> None:
-    """Look a few times a second whether the parent is still the launcher; if not, end in order, then by force.
+    """Poll whether the parent is still the launcher; if not, end in order, then by force.
 
     Linux could send a signal instead (PR_SET_PDEATHSIG), but sends one for each thread of the launcher that dies, and a
     second SIGTERM stops a run without a checkpoint.

@@ -1,9 +1,9 @@
 """Several processes that run one study: torch.distributed behind the engine's `Transport`, and how they are launched.
 
-Process groups are PyTorch's. On one machine `launch` starts the ranks, which meet in a private directory and talk over
-the loopback interface. On several machines torchrun does, or any launcher that sets its environment (RANK, WORLD_SIZE,
-LOCAL_RANK, MASTER_ADDR, MASTER_PORT). gloo carries what is in the host's memory, NCCL what is on a GPU. Nothing else in
-the package knows torch.distributed.
+Process groups are PyTorch's. On one machine `launch` starts the ranks; they meet in a private directory and communicate
+over the loopback interface. On several machines torchrun starts them, or any launcher that sets its environment (RANK,
+WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). gloo carries what is in the host's memory, NCCL what is on a GPU.
+Nothing else in the package imports torch.distributed.
 """
 
 from __future__ import annotations
@@ -34,28 +34,38 @@ T = TypeVar("T")
 
 
 def launched() -> bool:
-    """Whether a launcher started this process as one of several."""
+    """Return whether a launcher started this process as one of several."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def rank() -> int:
-    """The number of this process; 0 where it is alone."""
+    """Return the number of this process; 0 for a single process."""
     return int(os.environ.get("RANK", "0"))
 
 
 def restarts() -> int:
-    """How often the launcher has started these ranks again after a failure."""
+    """Return how often the launcher has started these ranks again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def launch_id() -> str:
-    """What tells the launch of this process from any other; a restart by the same launcher does not change it."""
+    """Return an identifier of the launch of this process; a restart by the same launcher does not change it."""
     launcher = psutil.Process(os.getppid())
     return f"{socket.gethostname()} {launcher.pid} {launcher.create_time()}"
 
 
 def own_device(name: str) -> str:
-    """The device of this rank: one GPU each where there are GPUs and they are asked for, else the CPU."""
+    """Return the device of this rank: a GPU for each rank of a machine where ``name`` allows it, else ``name``.
+
+    Args:
+        name: The device of the configuration: "auto", "cpu", "cuda" or "cuda:0", ….
+
+    Returns:
+        The name of the device, which is PyTorch's current one if it is a GPU.
+
+    Raises:
+        InputError: There are more ranks on this machine than GPUs.
+    """
     if name not in ("auto", "cuda") or not torch.cuda.is_available():
         return name
     local, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -66,7 +76,19 @@ def own_device(name: str) -> str:
 
 
 def join(name: str, timeout: float = 300.0) -> tuple[Transport, str]:
-    """The transport of the launch that this process belongs to, or a local one; and its device."""
+    """Connect to the other ranks of the launch that this process belongs to.
+
+    Args:
+        name: The device of the configuration.
+        timeout: Seconds to wait for the other ranks, before they count as lost.
+
+    Returns:
+        The transport, a local one for a single process, and the device of this rank.
+
+    Raises:
+        InputError: There is no such device.
+        LostRankError: The other ranks have not answered in time.
+    """
     if not launched():
         return LocalTransport(), name
     device = own_device(name)
@@ -74,14 +96,22 @@ def join(name: str, timeout: float = 300.0) -> tuple[Transport, str]:
 
 
 class Group:
-    """This process among all that a launcher started: the engine's `Transport` on torch.distributed."""
+    """This process among all that a launcher started: the engine's `Transport` on torch.distributed.
+
+    Args:
+        device: Where models are.
+        timeout: Seconds to wait for the other ranks, before they count as lost.
+
+    Raises:
+        LostRankError: The other ranks have not answered in time; from any method as well.
+    """
 
     def __init__(self, device: torch.device, timeout: float = 300.0) -> None:
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         self._timeout, self._device, self.sent = timeout, device, 0
         self.rank, self.ranks = rank(), int(os.environ["WORLD_SIZE"])
         self.local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        # NCCL does one thing after the other: what is expected would wait for what is sent later, on both sides.
+        # NCCL executes operations in order: a receive posted in advance would block the send after it, on both sides.
         self.prepost_receives = device.type != "cuda"
         self._group: dist.ProcessGroup | None = None
         self._store: Any = None
@@ -100,7 +130,7 @@ class Group:
             store.set_timeout(wait)
         else:
             store, _, _ = next(rendezvous("env://", timeout=wait))
-        # torchrun keeps its store when it starts all ranks again; what the dead left in it is not to be read.
+        # torchrun keeps its store when it starts all ranks again; entries of the earlier start must not be read.
         store = dist.PrefixStore(f"start {restarts()}", store)  # type: ignore[attr-defined]
         self._store = store
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks, timeout=wait)
@@ -117,7 +147,7 @@ class Group:
         dist.destroy_process_group()
 
     def start(self, send: Sequence[Tensor | None], receive: Sequence[Tensor | None]) -> Wait:
-        """Send a contiguous tensor to each rank and receive one from each, None being nothing; does not wait."""
+        """Start to send a contiguous tensor to each rank and to receive one from each, None being nothing."""
         operations: list[tuple[Any, Tensor, int]] = []
         for other in range(self.ranks):
             outward, inward = send[other], receive[other]
@@ -137,19 +167,19 @@ class Group:
         return wait
 
     def _begun(self, operations: Sequence[tuple[Any, Tensor, int]]) -> list[dist.Work]:
-        """NCCL does them all at once, or both sides might wait for each other; gloo has no such trouble."""
+        """Start operations: NCCL in one batch, or both sides might wait for each other; gloo one by one."""
         if self._device.type == "cuda":
             return dist.batch_isend_irecv([dist.P2POp(*one, self._group) for one in operations])
         return [work for what, values, other in operations if (work := what(values, other, self._group))]
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """The sum over ranks, the same bits on all of them."""
+        """Return the sum over ranks, the same bits on all of them."""
         out = values.clone()
         self._watched(lambda: dist.all_reduce(out, group=self._group))
         return out
 
     def all_gather(self, values: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        """What each rank holds, on all of them. Shapes: (sizes[rank], ...) -> ranks × (sizes[rank], ...)."""
+        """Return what each rank holds, on all of them. Shapes: (sizes[rank], ...) -> ranks × (sizes[rank], ...)."""
         room = values.new_zeros((max(sizes), *values.shape[1:]))
         room[: len(values)] = values
         out = [torch.empty_like(room) for _ in range(self.ranks)]
@@ -157,52 +187,52 @@ class Group:
         return [part[:size] for part, size in zip(out, sizes, strict=True)]
 
     def gather(self, item: Any) -> list[Any] | None:
-        """Any picklable thing of each rank, on rank 0; None on the others."""
+        """Return the objects of all ranks on rank 0, and None on the others; they must be picklable."""
         return self._watched(lambda: self._gathered(item))
 
     def _gathered(self, item: Any) -> list[Any] | None:
-        mine = _as_tensor(self._messages.sealed(item, self.rank))
+        own = _as_tensor(self._messages.signed(item, self.rank))
         sizes = torch.zeros(self.ranks, dtype=torch.int64)
-        sizes[self.rank] = len(mine)
+        sizes[self.rank] = len(own)
         dist.all_reduce(sizes, group=self._group)
         room = torch.zeros(int(sizes.max()), dtype=torch.uint8)
-        room[: len(mine)] = mine
+        room[: len(own)] = own
         found = [torch.empty_like(room) for _ in range(self.ranks)] if self.rank == 0 else None
         dist.gather(room, found, dst=0, group=self._group)
         if found is None:
             return None
         parts = [part[:size] for part, size in zip(found, sizes.tolist(), strict=True)]
-        return [self._messages.opened(part.numpy().tobytes(), rank) for rank, part in enumerate(parts)]
+        return [self._messages.verified(part.numpy().tobytes(), rank) for rank, part in enumerate(parts)]
 
     def broadcast(self, item: Any) -> Any:
-        """Rank 0's thing, on all of them."""
+        """Return rank 0's object on all ranks; it must be picklable."""
         return self._watched(lambda: self._broadcast(item))
 
     def _broadcast(self, item: Any) -> Any:
-        sealed = _as_tensor(self._messages.sealed(item if self.rank == 0 else None, self.rank))
-        size = torch.tensor([len(sealed)])
+        signed = _as_tensor(self._messages.signed(item if self.rank == 0 else None, self.rank))
+        size = torch.tensor([len(signed)])
         dist.broadcast(size, src=0, group=self._group)
-        room = sealed if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        room = signed if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
         dist.broadcast(room, src=0, group=self._group)
-        return item if self.rank == 0 else self._messages.opened(room.numpy().tobytes(), 0)
+        return item if self.rank == 0 else self._messages.verified(room.numpy().tobytes(), 0)
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on some rank."""
+        """Return whether the flag is set on some rank."""
         up = torch.tensor([int(flag)], dtype=torch.int32)
         self._watched(lambda: dist.all_reduce(up, group=self._group))
         return bool(up.item())
 
     def bell(self) -> Bell:
-        """A new bell that nobody has rung; every rank makes as many."""
+        """Return a new bell that is not rung; every rank makes the same number of them."""
         self._bells += 1
         return _Bell(self._store, f"bell {self._bells}")
 
     def barrier(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks are here."""
         self.any(False)
 
     def _watched(self, work: Callable[[], T]) -> T:
-        """Work whose failure means that somebody is gone, or does not answer."""
+        """Call a function whose failure means that a rank has ended, or does not answer."""
         try:
             return work()
         except LostRankError:
@@ -218,21 +248,21 @@ class Group:
 class _Bell:
     """A key of the store through which the ranks have met: it is set once, and can be read at any time.
 
-    A store that does not answer says nothing: the ranks notice at their next exchange.
+    A store that does not answer is no error here: the ranks notice at their next exchange.
     """
 
     def __init__(self, store: Any, key: str) -> None:
         self._store, self._key, self._rung = store, key, False
 
     def ring(self) -> None:
-        """Let all ranks know."""
+        """Set the flag on all ranks."""
         if not self._rung:
             self._rung = True
             with suppress(RuntimeError):
                 self._store.set(self._key, "1")
 
     def rung(self) -> bool:
-        """Whether some rank has rung it."""
+        """Return whether some rank has set it."""
         with suppress(RuntimeError):
             self._rung = self._rung or bool(self._store.check([self._key]))
         return self._rung
@@ -241,8 +271,8 @@ class _Bell:
 class _Messages:
     """Objects that ranks send each other, pickled.
 
-    Where there is a secret of the launch, nothing is unpickled that was not sealed with it by the rank it is said to
-    come from, for this very call. torchrun gives no secret: there the network is trusted.
+    A local launch has a secret: a message carries an HMAC of it, the sending rank and the number of the call, and is
+    unpickled only if the HMAC matches. torchrun gives no secret: there the network is trusted.
     """
 
     def __init__(self, key: bytes | None) -> None:
@@ -250,25 +280,25 @@ class _Messages:
 
     @classmethod
     def of_launch(cls) -> _Messages:
-        """With the secret that the launcher left in the directory where ranks meet, if there is one."""
+        """Return messages with the secret that the launcher has stored in the directory where ranks meet, if any."""
         folder = os.environ.get(MEETING)
         return cls((Path(folder) / KEY).read_bytes() if folder else None)
 
-    def sealed(self, item: Any, rank: int) -> bytes:
-        """An object of this rank, as bytes; every rank calls this once for each collective call."""
+    def signed(self, item: Any, rank: int) -> bytes:
+        """Return an object of this rank as signed bytes; every rank calls this once for each collective call."""
         self._count += 1
         data = pickle.dumps(item)
-        return self._seal(data, rank) + data
+        return self._signature(data, rank) + data
 
-    def opened(self, sealed: bytes, rank: int) -> Any:
-        """The object in the bytes that came from a rank."""
-        size = len(self._seal(b"", rank))
-        seal, data = sealed[:size], sealed[size:]
-        if not hmac.compare_digest(seal, self._seal(data, rank)):
-            raise LostRankError(f"what came as from rank {rank} was not sent by it, and was thrown away")
-        return pickle.loads(data)  # noqa: S301 (sealed by a rank of this launch, or the network is trusted)
+    def verified(self, message: bytes, rank: int) -> Any:
+        """Return the object in signed bytes that came from a rank."""
+        size = len(self._signature(b"", rank))
+        signature, data = message[:size], message[size:]
+        if not hmac.compare_digest(signature, self._signature(data, rank)):
+            raise LostRankError(f"a message in the name of rank {rank} was not sent by it, and was rejected")
+        return pickle.loads(data)  # noqa: S301 (signed by a rank of this launch, or the network is trusted)
 
-    def _seal(self, data: bytes, rank: int) -> bytes:
+    def _signature(self, data: bytes, rank: int) -> bytes:
         if self._key is None:
             return b""
         return hmac.digest(self._key, f"{self._count} {rank} ".encode() + data, "sha256")
@@ -288,17 +318,20 @@ def launch(
 ) -> int:
     """Run a module on several ranks of this machine; see `dspodfl.engine.transport.launch.run_ranks`.
 
-    Cores are divided evenly, unless OMP_NUM_THREADS says otherwise. A signal ends all ranks as it would end one.
+    Cores are divided evenly, unless OMP_NUM_THREADS is set. A signal ends all ranks as it would end one.
 
     Args:
-        ranks: How many processes.
+        ranks: The number of processes.
         arguments: The arguments of the module.
         max_restarts: How often to start all ranks again when one of them dies.
         module: The module that each of them runs.
-        files: What they find in the private directory where they meet, by name.
+        files: Name -> content of files in the private directory where they meet.
 
     Returns:
         The exit code of the first rank to fail, or 0.
+
+    Raises:
+        LostRankError: A rank was killed.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
     path = [home for name in {"dspodfl": 0, module: 0} if (home := home_of(name)) is not None]

@@ -79,7 +79,7 @@ def ahead(check: Check, evidence: Evidence) -> ClaimCheck:
     rival = str(best_other(last, algorithm, among))
     end = pair(last, algorithm, rival)
     low, high = min(curves), max(curves)
-    shares = {word: count / tally.total for word, count in (("behind", len(tally.lost)), ("open", len(tally.open)))}
+    shares = {side: count / tally.total for side, count in (("behind", len(tally.lost)), ("open", len(tally.open)))}
     sentence = (
         f"{label(algorithm)} is ahead of all others over {tally.won / tally.total:.0%} of the "
         f"{'normalized' if normalized else 'raw'} delays {formatting.delay(low)} to {formatting.delay(high)} (on a "
@@ -109,14 +109,14 @@ def lead(check: Check, evidence: Evidence) -> ClaimCheck:
         ours, theirs = ({point: some[point] for point in both} for some in (ours, theirs))
     if not ours or not theirs:
         return unknown(check, f"{label(algorithm)} and another algorithm must have been read, here and there")
-    sides, told = [], []
+    sides, parts = [], []
     for n, what in enumerate(("the best other", "the mean of the others")):
         here, there = (pd.concat([pair[n] for pair in some.values()], axis=1).mean(axis=1) for some in (ours, theirs))
         gap = paired.compare(here.to_dict(), there.to_dict())
         sides.append(status_of(gap.side))
         means = f"{formatting.accuracy(here.mean())} and {formatting.accuracy(there.mean())}"
-        told.append(f"{means} ahead of {what} (difference {amount(gap)}, larger here {wins(gap)})")
-    sentence = f"Here and in {other.experiment.paper}, {label(algorithm)} is on average {' and '.join(told)}."
+        parts.append(f"{means} ahead of {what} (difference {amount(gap)}, larger here {wins(gap)})")
+    sentence = f"Here and in {other.experiment.paper}, {label(algorithm)} is on average {' and '.join(parts)}."
     return ClaimCheck(combined(sides), sentence, check.kind)
 
 
@@ -149,15 +149,15 @@ def tuned(check: Check, evidence: Evidence) -> ClaimCheck:
     rival = max(best, key=lambda other: float(best[other][1].mean()))
     at, line = best[rival]
     sides: dict[str, Side] = {}
-    told = []
+    parts = []
     for point, own in mine.items():
         found = {other: paired.compare(own.to_dict(), values.to_dict()).side for other, (_, values) in best.items()}
         behind = "behind" in found.values()
         sides[point_name(point)] = "behind" if behind else "ahead" if set(found.values()) == {"ahead"} else "undecided"
         gap = paired.compare(own.to_dict(), line.to_dict())
-        told.append(f"{formatting.accuracy(own.mean())} at {point_name(point)} ({amount(gap)}, above {wins(gap)})")
+        parts.append(f"{formatting.accuracy(own.mean())} at {point_name(point)} ({amount(gap)}, above {wins(gap)})")
     sentence = (
-        f"{label(algorithm)} has {', '.join(told)}; the best of the others, {label(rival)}, has "
+        f"{label(algorithm)} has {', '.join(parts)}; the best of the others, {label(rival)}, has "
         f"{formatting.accuracy(line.mean())} at its own best, {point_name(at)}."
     )
     return ClaimCheck(tally_of(sides).status(most=1), sentence, check.kind)

@@ -38,7 +38,12 @@ ENOUGH = 0.5
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """The status of a claim, the sentence that backs it, and the kind of the check.
+    """The result of checking one claim.
+
+    Attributes:
+        status: Whether the claim holds.
+        sentence: The numbers that decide it, in a sentence.
+        kind: The kind of the check, one of `kinds`.
 
     >>> ClaimCheck("holds", "It is best at 3 of 3 points.", "best").record()
     {'word': 'holds', 'sentence': 'It is best at 3 of 3 points.', 'check': 'best'}
@@ -49,16 +54,30 @@ class ClaimCheck:
     kind: str
 
     def record(self) -> dict[str, str]:
-        """Return it under the keys of result.json."""
+        """Return it as plain values under the keys of result.json."""
         return {"word": self.status, "sentence": self.sentence, "check": self.kind}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> ClaimCheck:
-        """Return what `record` was made of."""
-        word, sentence, kind = record["word"], record["sentence"], record["check"]
+        """Read what `record` returns.
+
+        Args:
+            record: The keys ``word`` (the status), ``sentence`` and ``check`` (the kind).
+
+        Returns:
+            The check.
+
+        Raises:
+            KeyError: A key is missing.
+            ValueError: There is a key more.
+
+        >>> ClaimCheck.from_record({"word": "holds", "sentence": "It is best.", "check": "best"}).status
+        'holds'
+        """
+        status, sentence, kind = record["word"], record["sentence"], record["check"]
         if len(record) > 3:
             raise ValueError(f"a claim check has no key {next(iter(set(record) - {'word', 'sentence', 'check'}))!r}")
-        return ClaimCheck(word, sentence, kind)
+        return ClaimCheck(status, sentence, kind)
 
 
 # --- the registry ---------------------------------------------------------------------------------------------
@@ -68,7 +87,13 @@ _KINDS: dict[str, ClaimKind] = {}
 
 
 def claim_kind(*names: str) -> Callable[[ClaimKind], ClaimKind]:
-    """Register a function as the kind of check of some names.
+    """Register a function that checks a kind of claim.
+
+    Args:
+        names: The names that ``[[check]] kind`` of an experiment file selects it by.
+
+    Returns:
+        A decorator, which returns the function as it is.
 
     Raises:
         ValueError: A name is registered already.
@@ -84,7 +109,14 @@ def claim_kind(*names: str) -> Callable[[ClaimKind], ClaimKind]:
 
 
 def kinds() -> dict[str, ClaimKind]:
-    """Return the kinds of checks by name."""
+    """Return the kinds of claim checks.
+
+    Returns:
+        The functions that check a claim, by the name of their kind, sorted.
+
+    >>> list(kinds())[:4]
+    ['ahead', 'best', 'falls', 'flat']
+    """
     _import_kinds()
     return dict(sorted(_KINDS.items()))
 
@@ -96,7 +128,14 @@ def _import_kinds() -> None:
 
 
 def check_kinds(checks: Sequence[Check]) -> None:
-    """Raise InputError for a check of a kind that there is not."""
+    """Refuse checks of a kind that is not registered.
+
+    Args:
+        checks: The checks of an experiment.
+
+    Raises:
+        InputError: Names the first such kind, and the one that is spelled most like it.
+    """
     known = kinds()
     for check in checks:
         if check.kind not in known:
@@ -105,7 +144,17 @@ def check_kinds(checks: Sequence[Check]) -> None:
 
 
 def check_claims(evidence: Evidence) -> list[ClaimCheck]:
-    """Return the result of each check of an experiment."""
+    """Check every claim of an experiment.
+
+    Args:
+        evidence: Rows, aggregates and the experiment itself.
+
+    Returns:
+        A result for each of its checks, in their order.
+
+    Raises:
+        InputError: A check is of a kind that is not registered.
+    """
     checks = evidence.experiment.check
     check_kinds(checks)
     known = kinds()
@@ -113,7 +162,19 @@ def check_claims(evidence: Evidence) -> list[ClaimCheck]:
 
 
 def overall(checks: Sequence[ClaimCheck]) -> Status:
-    """Return one status for several: what all that are decided say, or in part. What cannot be told lowers nothing."""
+    """Return one status for several claim checks. What cannot be told counts for nothing.
+
+    Args:
+        checks: The checks.
+
+    Returns:
+        The status that all decided checks share, else ``holds in part``; ``cannot be told`` where none is decided.
+
+    >>> overall([ClaimCheck("holds", "", "best"), ClaimCheck("cannot be told", "", "flat")])
+    'holds'
+    >>> overall([ClaimCheck("holds", "", "best"), ClaimCheck("does not hold", "", "flat")])
+    'holds in part'
+    """
     return combined([check.status for check in checks])
 
 
@@ -155,14 +216,14 @@ def label(algorithm: str | None) -> str:
     return NAMES.get(str(algorithm), str(algorithm))
 
 
-def unknown(check: Check, why: str) -> ClaimCheck:
-    """Return a check that cannot be told, and why."""
-    return ClaimCheck("cannot be told", f"{why[0].upper()}{why[1:]}.", check.kind)
+def unknown(check: Check, reason: str) -> ClaimCheck:
+    """Return a check that cannot be told, and the reason."""
+    return ClaimCheck("cannot be told", f"{reason[0].upper()}{reason[1:]}.", check.kind)
 
 
 def tally_of(sides: Mapping[str, Side]) -> Tally:
     """Count comparisons by their side; the keys name them."""
-    lost, undecided = ([key for key, side in sides.items() if side == word] for word in ("behind", "undecided"))
+    lost, undecided = ([key for key, side in sides.items() if side == wanted] for wanted in ("behind", "undecided"))
     return Tally(len(sides) - len(lost) - len(undecided), lost, undecided)
 
 
@@ -187,9 +248,9 @@ def sides_in_words(tally: Tally, axes: Sequence[str]) -> str:
     """Format a tally: ``3 of 5 points, behind at 1 (x = 4), undecided at 1 (x = 5)``."""
     axis = " and ".join(axes)
     text = f"{tally.won} of {tally.total} points"
-    for word, places in (("behind", tally.lost), ("undecided", tally.open)):
+    for side, places in (("behind", tally.lost), ("undecided", tally.open)):
         if places:
-            text += f", {word} at {len(places)} ({axis} = {', '.join(places)})"
+            text += f", {side} at {len(places)} ({axis} = {', '.join(places)})"
     return text
 
 
@@ -211,5 +272,5 @@ def toward(rise: Difference, direction: str | None) -> Side:
 
 def status_of(side: Side) -> Status:
     """Return the status of a claim about one comparison."""
-    words: dict[Side, Status] = {"ahead": "holds", "behind": "does not hold", "undecided": "cannot be told"}
-    return words[side]
+    statuses: dict[Side, Status] = {"ahead": "holds", "behind": "does not hold", "undecided": "cannot be told"}
+    return statuses[side]

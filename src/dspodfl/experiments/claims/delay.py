@@ -102,14 +102,14 @@ def ratio(check: Check, evidence: Evidence) -> ClaimCheck:
     away = {draw: {seed: abs(ratio - paper) for seed, ratio in some.items()} for draw, some in ours.items()}
     nearest, other = sorted(away, key=lambda draw: float(np.mean(list(away[draw].values()))))[:2]
     gap = paired.compare(away[nearest], away[other], lower_is_better=True)
-    told = ", ".join(f"{np.mean(list(some.values())):.2f} with {draw} draws" for draw, some in ours.items())
+    ratios = ", ".join(f"{np.mean(list(some.values())):.2f} with {draw} draws" for draw, some in ours.items())
     sentence = (
-        f"Transmission over processing delay of {label(algorithm)}: {told}; the paper prints {paper:.2f}, which is "
+        f"Transmission over processing delay of {label(algorithm)}: {ratios}; the paper prints {paper:.2f}, which is "
         f"nearest to {nearest} draws (nearer by {amount(gap)}, {wins(gap)})."
     )
     claimed = gap.side == "ahead"
-    word: Status = ("holds" if nearest == "symmetric" else "does not hold") if claimed else "cannot be told"
-    return ClaimCheck(word, sentence, check.kind)
+    status: Status = ("holds" if nearest == "symmetric" else "does not hold") if claimed else "cannot be told"
+    return ClaimCheck(status, sentence, check.kind)
 
 
 def _transmission_ratio(run: pd.DataFrame, targets: Sequence[float]) -> float:

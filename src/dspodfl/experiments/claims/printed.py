@@ -16,7 +16,15 @@ CLOSE = 0.025
 
 
 def with_printed(aggregates: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
-    """Return aggregates with the paper's printed numbers in further columns, ``printed_…``."""
+    """Add the paper's printed numbers to aggregates.
+
+    Args:
+        aggregates: A row for each point and algorithm, and iteration or target.
+        experiment: The experiment, with the numbers that the paper prints.
+
+    Returns:
+        The aggregates with further columns, ``printed_…``, NaN where the paper prints no number.
+    """
     printed = pd.DataFrame([p.model_dump(exclude_none=True) for p in experiment.printed])
     if printed.empty:
         return aggregates

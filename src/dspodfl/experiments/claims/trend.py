@@ -38,11 +38,11 @@ def trend(check: Check, evidence: Evidence) -> ClaimCheck:
     if not found:
         return unknown(check, "at least three points are needed to see a trend")
     tally = tally_of({a: toward(rise, check.kind) for a, rise in found.items()})
-    told = ", ".join(f"{label(a)} {amount(rise)}" for a, rise in found.items())
+    parts = ", ".join(f"{label(a)} {amount(rise)}" for a, rise in found.items())
     undecided = f", undecided for {len(tally.open)}" if tally.open else ""
     sentence = (
         f"Accuracy {check.kind} with {' and '.join(evidence.axes)} for {tally.won} of {tally.total}{undecided} (change "
-        f"from the first point to the last along a straight line: {told})."
+        f"from the first point to the last along a straight line: {parts})."
     )
     return ClaimCheck(tally.status(), sentence, check.kind)
 
@@ -74,12 +74,12 @@ def steadier(check: Check, evidence: Evidence) -> ClaimCheck:
     gaps = {other: paired.compare(line.to_dict(), own.to_dict()) for other, line in found.items()}
     tally = tally_of({other: gap.side for other, gap in gaps.items()})
     ordered = sorted(found, key=lambda other: float(found[other].mean()))
-    told = ", ".join(
+    parts = ", ".join(
         f"{label(a)} by {formatting.accuracy(found[a].mean())} (difference {amount(gaps[a])})" for a in ordered
     )
     sentence = (
         f"{label(algorithm)} varies by {formatting.accuracy(own.mean())} over {' and '.join(evidence.axes)}, less than "
-        f"{tally.won} of {tally.total} others{f', undecided against {len(tally.open)}' if tally.open else ''}: {told}."
+        f"{tally.won} of {tally.total} others{f', undecided against {len(tally.open)}' if tally.open else ''}: {parts}."
     )
     return ClaimCheck(tally.status(most=1), sentence, check.kind)
 
@@ -93,16 +93,16 @@ def flat(check: Check, evidence: Evidence) -> ClaimCheck:
         return unknown(check, f"{label(algorithm)} must have been read at two points at least")
     found = paired.difference(line.to_list())
     if found.low is None or found.high is None or found.low <= check.within < found.high:
-        word: Status = "cannot be told"
+        status: Status = "cannot be told"
     elif found.high <= check.within:
-        word = "holds"
+        status = "holds"
     else:
-        word = "holds in part" if found.mean <= 2 * check.within else "does not hold"
+        status = "holds in part" if found.mean <= 2 * check.within else "does not hold"
     sentence = (
         f"{label(algorithm)} varies by {amount(found).removeprefix('+')} over {' and '.join(evidence.axes)}; "
         f"{formatting.setting(check.within)} is allowed."
     )
-    return ClaimCheck(word, sentence, check.kind)
+    return ClaimCheck(status, sentence, check.kind)
 
 
 def _range(check: Check, evidence: Evidence) -> dict[str, pd.Series[Any]]:

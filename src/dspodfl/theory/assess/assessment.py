@@ -1,4 +1,4 @@
-"""What the theory says of a configuration: one set of constants for all its seeds, and each algorithm's statements."""
+"""The assessment of a configuration: constants that hold for all its seeds, and each algorithm's results."""
 
 from __future__ import annotations
 
@@ -16,115 +16,156 @@ from dspodfl.config import Config
 from dspodfl.engine import last_iterations
 from dspodfl.errors import ConfigError, DataError, InputError
 from dspodfl.study import Setting, Study, build
-from dspodfl.theory.assess import families as statement
-from dspodfl.theory.assess.constants import Knowledge, know
-from dspodfl.theory.assess.families import Statement
+from dspodfl.theory.assess import families
+from dspodfl.theory.assess.constants import ProblemConstants, estimate
+from dspodfl.theory.assess.families import FamilyResult
 from dspodfl.theory.assess.sporadicity import Sporadicity, sporadicity
 from dspodfl.theory.formulas.constants import Constants
 
 POINTS = 30
 _MOST_ITERATIONS = 10**7
-Cache = MutableMapping[str, Knowledge]
+Cache = MutableMapping[str, ProblemConstants]
+_SPORADICITY = ("d_min", "d_max", "rho_tilde")
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
-    """One algorithm: how sporadic it is over all seeds, and what follows; no statements where ρ̃ = 1."""
+class AlgorithmAssessment:
+    """What the theorems give for one algorithm.
 
-    algorithm: str
+    Attributes:
+        name: The label of the algorithm in the study.
+        sporadicity: ρ̃, d_min and d_max over all seeds.
+        results: One for each theorem family that applies; none where ρ̃ = 1.
+    """
+
+    name: str
     sporadicity: Sporadicity
-    statements: tuple[Statement, ...]
+    results: tuple[FamilyResult, ...]
 
-    def statement(self, family: str) -> Statement | None:
-        """The statement of a family."""
-        return next((s for s in self.statements if s.family == family), None)
+    def result(self, family: str) -> FamilyResult | None:
+        """Return the result of a family.
+
+        Args:
+            family: ``strongly convex``, ``PL`` or ``smooth, non-convex``.
+
+        Returns:
+            The result; None where that family does not apply.
+        """
+        return next((found for found in self.results if found.family == family), None)
 
 
 @dataclass(frozen=True, eq=False)
-class Appraisal:
-    """A configuration, what is known of its problem in every seed, and a case for each algorithm."""
+class Assessment:
+    """What the theorems give for a configuration.
+
+    Attributes:
+        config: The configuration, with its defaults resolved.
+        seeds: The constants of the problem of each seed.
+        algorithms: One assessment for each algorithm, in the order of the configuration.
+        alpha: The learning rate of the first iteration.
+        iterations: The last iteration of the longest run.
+    """
 
     config: Config
-    known: dict[int, Knowledge]
-    cases: tuple[Case, ...]
+    seeds: dict[int, ProblemConstants]
+    algorithms: tuple[AlgorithmAssessment, ...]
     alpha: float
     iterations: int
-    """The last iteration of the longest run."""
 
     @property
-    def knowledge(self) -> Knowledge:
+    def constants(self) -> ProblemConstants:
         """Constants that hold for every seed: the worst of them. Expectations over seeds obey their bounds too."""
-        return worst(list(self.known.values()))
+        return worst(list(self.seeds.values()))
 
     @property
     def families(self) -> list[str]:
-        """The families that say something of any case."""
-        return list(dict.fromkeys(s.family for case in self.cases for s in case.statements))
+        """The families that apply to one algorithm at least."""
+        return list(dict.fromkeys(found.family for one in self.algorithms for found in one.results))
 
     def record(self) -> dict[str, Any]:
-        """Everything, as plain values; NaN is null."""
+        """Return everything as plain values under the keys of result.json; NaN is null."""
         return {
-            "guaranteed": self.knowledge.guaranteed,
+            "guaranteed": self.constants.guaranteed,
             "alpha": self.alpha,
             "iterations": self.iterations,
-            "constants": _plain(vars(self.knowledge)),
-            "seeds": {str(seed): _plain(vars(found)) for seed, found in self.known.items()},
+            "constants": _plain(vars(self.constants)),
+            "seeds": {str(seed): _plain(vars(found)) for seed, found in self.seeds.items()},
             "algorithms": {
-                case.algorithm: {
-                    "d_min": case.sporadicity.d_min,
-                    "d_max": case.sporadicity.d_max,
-                    "rho_tilde": case.sporadicity.rho_tilde,
+                algorithm.name: {
+                    **{name: getattr(algorithm.sporadicity, name) for name in _SPORADICITY},
                     "families": {
-                        s.family: {
-                            "theorem": s.theorem,
-                            "quantities": _plain(s.labelled),
+                        found.family: {
+                            "theorem": found.theorem,
+                            "quantities": _plain(found.labelled),
                             "conditions": [
                                 _plain({"form": c.form, **vars(c.hypothesis), "holds": c.hypothesis.holds})
-                                for c in s.conditions
+                                for c in found.conditions
                             ],
                         }
-                        for s in case.statements
+                        for found in algorithm.results
                     },
                 }
-                for case in self.cases
+                for algorithm in self.algorithms
             },
         }
 
     def table(self) -> pd.DataFrame:
-        """A row for each algorithm, family and quantity or condition."""
+        """Return a table with a row for each algorithm, family and quantity or condition."""
         rows: list[dict[str, Any]] = []
-        for case in self.cases:
-            own = {"algorithm": case.algorithm}
-            names = ("d_min", "d_max", "rho_tilde")
-            rows += [{**own, "family": "", "what": n, "value": getattr(case.sporadicity, n)} for n in names]
-            for s in case.statements:
-                rows += [{**own, "family": s.family, "what": name, "value": v} for name, v in s.labelled.items()]
+        for algorithm in self.algorithms:
+            own, found = {"algorithm": algorithm.name}, algorithm.sporadicity
+            rows += [{**own, "family": "", "what": name, "value": getattr(found, name)} for name in _SPORADICITY]
+            for result in algorithm.results:
+                of = {**own, "family": result.family}
+                rows += [{**of, "what": label, "value": value} for label, value in result.labelled.items()]
                 rows += [
                     {
-                        **own,
-                        "family": s.family,
+                        **of,
                         "what": f"{c.form}: {c.hypothesis.name}",
                         "value": c.hypothesis.left,
                         "limit": c.hypothesis.right,
                         "holds": c.hypothesis.holds,
                     }
-                    for c in s.conditions
+                    for c in result.conditions
                 ]
         return pd.DataFrame(rows, columns=["algorithm", "family", "what", "value", "limit", "holds"])
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused, or shown as missing
-def appraise(
+def assess(
     config: Config,
     epsilon: float | None = None,
     reach: float | None = None,
     points: int = POINTS,
     cache: Cache | None = None,
     on_progress: Callable[[str, float], None] | None = None,
-) -> Appraisal:
-    """The theory of a configuration. What is known of equal problems is taken from a ``cache``, and put there.
+) -> Assessment:
+    """Compute what the paper's theorems give for a configuration; nothing is trained.
 
-    ``on_progress(stage, share)`` is called on the way.
+    Args:
+        config: The configuration of a study.
+        epsilon: The error that iterations are counted to; None: twice the gap, or 1% of the initial error.
+        reach: The radius of the ball around θ* over which σ of linear regression is the maximum; None: ‖θ(0) − θ*‖.
+        points: Where constants must be measured, the number of points of the trajectory they are measured at.
+        cache: The constants of problems by key; what is missing is added. It saves time over several configurations.
+        on_progress: Called as ``on_progress(stage, share)`` on the way.
+
+    Returns:
+        Constants, and for each algorithm its sporadicity and the results of the theorem families that apply.
+
+    Raises:
+        InputError: An argument is out of its range, an algorithm or an order is not one that the theorems are about,
+            or a number leaves the range of floating point.
+        ConfigError: The configuration is not valid.
+        DataError: Its data cannot be read.
+
+    >>> from dspodfl import Config
+    >>> study = Config(seeds=1, algorithms=["dgd"], data={"name": "ridge"}, train={"iterations": 50})
+    >>> (dgd,) = assess(study).algorithms
+    >>> [found.theorem for found in dgd.results]
+    ['theorem:constant', 'theorem:nonconvex_pl', 'theorem:nonconvex']
+    >>> dgd.sporadicity.d_min, dgd.sporadicity.rho_tilde < 1
+    (1.0, True)
     """
     say = on_progress or (lambda stage, share: None)
     if epsilon is not None and not 0 < epsilon < math.inf:
@@ -136,7 +177,7 @@ def appraise(
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
     try:
-        return _appraised(config, epsilon, reach, points, cache, on_progress, say)
+        return _assessed(config, epsilon, reach, points, cache, on_progress, say)
     except (InputError, ConfigError, DataError):
         raise
     except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
@@ -145,7 +186,7 @@ def appraise(
         raise InputError("theory", what, allowed) from error
 
 
-def _appraised(
+def _assessed(
     config: Config,
     epsilon: float | None,
     reach: float | None,
@@ -153,7 +194,7 @@ def _appraised(
     cache: Cache | None,
     on_progress: Callable[[str, float], None] | None,
     say: Callable[[str, float], None],
-) -> Appraisal:
+) -> Assessment:
     config, study, settings = build(config, on_progress=on_progress)
     for run, rule in zip(study.runs, study.rules, strict=True):
         if fused_kernel(rule) != SIMULTANEOUS:
@@ -163,18 +204,18 @@ def _appraised(
         raise InputError("train.iterations", study.iterations, f"at most {_MOST_ITERATIONS:,} for bounds over a run")
     longest = max(last_iterations(study.runs))
     alpha = study.runs[0].learning_rate(np.zeros(1, dtype=np.int64))
-    known = {}
+    seeds = {}
     for n, s in enumerate(settings):
         here = partial(_within, say, f"constants of seed {s.seed}", n, len(settings))
         here(0.0)
-        known[s.seed] = _known(config, study, s, float(alpha[0]), reach, points, cache, here)
-    common = worst(list(known.values()))
-    start = float(np.mean([found.distance or 0.0 for found in known.values()]))
-    cases = []
+        seeds[s.seed] = _constants_of(config, study, s, float(alpha[0]), reach, points, cache, here)
+    common = worst(list(seeds.values()))
+    start = float(np.mean([found.distance or 0.0 for found in seeds.values()]))
+    algorithms = []
     for n, name in enumerate(config.labels):
         say(f"bounds of {name}", n / len(config.algorithms))
-        cases.append(_case(study, longest, name, config, common, start, epsilon))
-    return Appraisal(config, known, tuple(cases), float(alpha[0]), longest)
+        algorithms.append(_assess_algorithm(study, longest, name, config, common, start, epsilon))
+    return Assessment(config, seeds, tuple(algorithms), float(alpha[0]), longest)
 
 
 def _within(say: Callable[[str, float], None], stage: str, number: int, count: int, share: float) -> None:
@@ -182,7 +223,7 @@ def _within(say: Callable[[str, float], None], stage: str, number: int, count: i
     say(stage, (number + share) / count)
 
 
-def _known(
+def _constants_of(
     config: Config,
     study: Study,
     setting: Setting,
@@ -191,57 +232,64 @@ def _known(
     points: int,
     cache: Cache | None,
     on_share: Callable[[float], None] | None = None,
-) -> Knowledge:
-    """What is known of one seed's problem; of an equal one before, it is known already."""
+) -> ProblemConstants:
+    """The constants of one seed's problem; those of an equal problem are taken from the cache."""
     problem = config.model_dump_json(include={"data", "model", "clients"})
     key = f"{problem} {setting.seed} {study.batch_size} {alpha} {reach} {points}"
     found = None if cache is None else cache.get(key)
     if found is None:
-        found = know(study.model, setting.data, setting.seed, study.batch_size, alpha, reach, points, on_share)
+        found = estimate(study.model, setting.data, setting.seed, study.batch_size, alpha, reach, points, on_share)
         if cache is not None:
             cache[key] = found
     return found
 
 
-def worst(known: list[Knowledge]) -> Knowledge:
-    """What holds for all: every bound here grows with β, δ, ζ, σ and falls with μ."""
-    first = known[0]
+def worst(seeds: list[ProblemConstants]) -> ProblemConstants:
+    """Return constants that hold for all seeds: every bound here grows with β, δ, ζ, σ and falls with μ.
+
+    Args:
+        seeds: The constants of each seed, at least one.
+
+    Returns:
+        The largest β, δ, ζ and σ and the least μ; the mean of the distances and of the excess losses at the start.
+    """
+    first = seeds[0]
 
     def most(name: str) -> Any:
-        values = [getattr(found, name) for found in known]
+        values = [getattr(found, name) for found in seeds]
         return None if None in values else max(values)
 
-    mus = [found.mu for found in known]
+    mus = [found.mu for found in seeds]
     source = dict(first.source)
-    if first.reach is not None and len(known) > 1:
+    if first.reach is not None and len(seeds) > 1:
         source["sigma"] = f"exact maximum over each seed's ball, ‖θ − θ*‖ ≤ {most('reach'):.4g}"
-    return Knowledge(
+    return ProblemConstants(
         kind=first.kind,
         m=first.m,
         beta=most("beta"),
         sigma=most("sigma"),
         pairs=tuple(
-            (max(p[0] for p in each), max(p[1] for p in each)) for each in zip(*(f.pairs for f in known), strict=True)
+            (max(p[0] for p in each), max(p[1] for p in each)) for each in zip(*(f.pairs for f in seeds), strict=True)
         ),
-        excess=float(np.mean([found.excess for found in known])),
+        excess=float(np.mean([found.excess for found in seeds])),
         source=source,
         mu=None if None in mus else min(mu for mu in mus if mu is not None),
         zeta=most("zeta"),
         delta=most("delta"),
-        distance=None if first.distance is None else float(np.mean([found.distance or 0.0 for found in known])),
+        distance=None if first.distance is None else float(np.mean([found.distance or 0.0 for found in seeds])),
         reach=most("reach"),
     )
 
 
-def _case(
+def _assess_algorithm(
     study: Study,
     longest: int,
     name: str,
     config: Config,
-    known: Knowledge,
+    problem: ProblemConstants,
     start: float,
     epsilon: float | None,
-) -> Case:
+) -> AlgorithmAssessment:
     runs = [run for run in study.runs if run.algorithm == name]
     each = [sporadicity(run, longest) for run in runs]
     wide = (longest,)
@@ -251,20 +299,20 @@ def _case(
         max(s.rho_tilde for s in each),
     )
     if not found.contracts:
-        return Case(name, found, ())
+        return AlgorithmAssessment(name, found, ())
     constants = Constants(
-        m=known.m,
-        beta=known.beta,
+        m=problem.m,
+        beta=problem.beta,
         rho_tilde=found.rho_tilde,
-        mu=known.mu,
-        delta=known.delta or 0.0,
-        zeta=known.zeta or 0.0,
-        sigma=known.sigma,
+        mu=problem.mu,
+        delta=problem.delta or 0.0,
+        zeta=problem.zeta or 0.0,
+        sigma=problem.sigma,
         d_min=found.d_min,
         d_max=found.d_max,
     )
     rate = runs[0].learning_rate
-    about = statement.Run(
+    inputs = families.FamilyInputs(
         constants=constants,
         rate=rate,
         growing=found.d_min == 1.0 or (config.rates.growth == "learning_rate" and config.rates.refresh == 0),
@@ -272,13 +320,13 @@ def _case(
         d_min=found.least,
         d_max=found.largest,
         start=np.array([start, 0.0]),  # all clients begin with one model
-        excess=known.excess,
+        excess=problem.excess,
         epsilon=epsilon,
     )
-    said = [statement.smooth(about, known.pairs)]
-    if known.mu is not None:
-        said = [statement.strongly_convex(about), statement.polyak_lojasiewicz(about), *said]
-    return Case(name, found, tuple(s for s in said if s is not None))
+    results = [families.smooth(inputs, problem.pairs)]
+    if problem.mu is not None:
+        results = [families.strongly_convex(inputs), families.polyak_lojasiewicz(inputs), *results]
+    return AlgorithmAssessment(name, found, tuple(result for result in results if result is not None))
 
 
 def _plain(values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The bound beside a measured run: mean errors over seeds, the exact recursion, the printed form, the gap."""
+"""The bound next to a measured run: mean errors over seeds, the exact recursion, the printed form, the gap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dspodfl.analysis import from_config, whole_run
 from dspodfl.config import FREE, Config
 from dspodfl.errors import InputError
 from dspodfl.study import Result
-from dspodfl.theory.assess.assessment import Appraisal
+from dspodfl.theory.assess.assessment import Assessment
 from dspodfl.theory.formulas.constants import Floats
 
 SIGMAS = 4.0
@@ -25,16 +25,33 @@ ENTRIES = ("optimality_error", "consensus_error")
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows of an algorithm and an evaluated iteration; ``verdicts`` has a row for each algorithm and error."""
+    """Measured errors next to their bounds.
+
+    Attributes:
+        table: A row for each algorithm and evaluated iteration.
+        checks: A row for each algorithm and error: its status, and how much of the bound was used.
+        inside: Whether every evaluated model was in the ball that σ is a maximum over; None where σ needs none.
+    """
 
     table: pd.DataFrame
-    verdicts: pd.DataFrame
+    checks: pd.DataFrame
     inside: bool | None
-    """Whether every model was seen in the ball that σ is a maximum over; None where σ needs none."""
 
 
 def matching(config: Config, result: Result, folder: str) -> Config:
-    """The configuration of a measured run, for which all that decides its errors must be that of ``config``."""
+    """Return the configuration of a measured run, once it is found to agree with another one.
+
+    Args:
+        config: The configuration that bounds are wanted for.
+        result: The measured run.
+        folder: The folder of the run, for messages.
+
+    Returns:
+        The configuration of the run, with those of its algorithms that ``config`` has too.
+
+    Raises:
+        InputError: A key that decides the errors differs, or there is no common algorithm.
+    """
     measured = Config(**result.config)
     ours, theirs = _decisive(config), _decisive(measured)
     for key in sorted(ours.keys() | theirs.keys()):
@@ -63,34 +80,46 @@ def _decisive(config: Config) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if not f"{key}.".startswith(tuple(f"{name}." for name in free))}
 
 
-def compare(appraisal: Appraisal, result: Result, folder: str) -> Comparison:
-    """Lay the bounds of strongly convex losses over what a run measured."""
-    if appraisal.knowledge.mu is None:
+def compare(assessment: Assessment, result: Result, folder: str) -> Comparison:
+    """Compare the bounds of strongly convex losses with the errors that a run measured.
+
+    Args:
+        assessment: The assessment of the configuration of the run.
+        result: The measured run.
+        folder: The folder of the run, for messages.
+
+    Returns:
+        Measured means and bounds at every evaluated iteration, and whether a bound was exceeded.
+
+    Raises:
+        InputError: The constants include no μ, so that there is no such bound.
+    """
+    if assessment.constants.mu is None:
         allowed = "given with linear regression or regularized logistic regression, whose θ* and μ are known"
         raise InputError("--compare", folder, allowed)
     budget = from_config(result.config)
-    tables, verdicts = [], []
-    for case in appraisal.cases:
-        found = case.statement("strongly convex")
-        rows = result.metrics[result.metrics["algorithm"] == case.algorithm]
-        table = _measured(case.algorithm, [whole_run(run, budget) for _, run in rows.groupby("seed")])
+    tables, checks = [], []
+    for algorithm in assessment.algorithms:
+        found = algorithm.result("strongly convex")
+        rows = result.metrics[result.metrics["algorithm"] == algorithm.name]
+        table = _measured(algorithm.name, [whole_run(run, budget) for _, run in rows.groupby("seed")])
         k = table["iteration"].to_numpy()
         for n, name in enumerate(ENTRIES):
             lines: dict[str, Floats | None] = {"bound": None, "printed": None, "gap": None}
             if found is not None:
-                lines["bound"] = None if found.course is None else _at(found.course, k, n)
+                lines["bound"] = None if found.trajectory is None else _at(found.trajectory, k, n)
                 lines["printed"] = None if found.printed is None else _at(found.printed, k, n)
                 lines["gap"] = None if found.gap is None else np.full(len(k), found.gap[n])
             for line, values in lines.items():
                 table[f"{name}_{line}"] = np.nan if values is None else values
-            verdicts.append({"algorithm": case.algorithm, "error": name, **_verdict(table, name)})
+            checks.append({"algorithm": algorithm.name, "error": name, **_check(table, name)})
         tables.append(table)
-    return Comparison(pd.concat(tables, ignore_index=True), pd.DataFrame(verdicts), _inside(appraisal, result.metrics))
+    return Comparison(pd.concat(tables, ignore_index=True), pd.DataFrame(checks), _inside(assessment, result.metrics))
 
 
-def _at(course: Floats, k: np.ndarray, entry: int) -> Floats:
+def _at(trajectory: Floats, k: np.ndarray, entry: int) -> Floats:
     """An entry of a trajectory at some iterations; past its end, its last value. Shape: (iterations,)."""
-    return course[np.minimum(k, len(course) - 1), entry]
+    return trajectory[np.minimum(k, len(trajectory) - 1), entry]
 
 
 def _measured(algorithm: str, runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -131,39 +160,48 @@ def _along(run: pd.DataFrame, name: str, k: np.ndarray) -> Floats:
     return out
 
 
-def _inside(appraisal: Appraisal, metrics: pd.DataFrame) -> bool | None:
+def _inside(assessment: Assessment, metrics: pd.DataFrame) -> bool | None:
     """‖θ_i − θ*‖ ≤ ‖θ̄ − θ*‖ + ‖Θ − 1θ̄‖ against the ball of each seed."""
-    reach = {seed: found.reach for seed, found in appraisal.known.items() if found.reach is not None}
+    reach = {seed: found.reach for seed, found in assessment.seeds.items() if found.reach is not None}
     if not reach:
         return None
-    metrics = metrics[metrics["algorithm"].isin([case.algorithm for case in appraisal.cases if case.statements])]
+    metrics = metrics[metrics["algorithm"].isin([one.name for one in assessment.algorithms if one.results])]
     far = np.sqrt(metrics["optimality_error"]) + np.sqrt(metrics["consensus_error"])
     return bool((far <= metrics["seed"].map(reach) * (1 + 1e-6)).all())
 
 
-def _verdict(table: pd.DataFrame, name: str) -> dict[str, Any]:
+def _check(table: pd.DataFrame, name: str) -> dict[str, Any]:
     """How much of the bound was used, and whether it was passed beyond Monte-Carlo error."""
     known = table[table[f"{name}_bound"].notna() & table[name].notna() & (table["iteration"] > 0)]
     if not len(known):
         measured = bool(table[name].notna().any())
-        return {"word": "no bound" if measured else "not measured", "largest": np.nan, "last": np.nan, "points": 0}
+        return {"status": "no bound" if measured else "not measured", "largest": np.nan, "last": np.nan, "points": 0}
     ratio = known[name] / known[f"{name}_bound"]
     above = known[name] - SIGMAS * known[f"{name}_error"] > known[f"{name}_bound"] * (1 + 1e-9)
-    word = "above the bound" if above.any() else "never above"
-    return {"word": word, "largest": float(ratio.max()), "last": float(ratio.iloc[-1]), "points": len(known)}
+    status = "above the bound" if above.any() else "never above"
+    return {"status": status, "largest": float(ratio.max()), "last": float(ratio.iloc[-1]), "points": len(known)}
 
 
-def predicted(appraisal: Appraisal, points: int = 400) -> pd.DataFrame:
-    """The course that the strongly convex bounds predict, at some iterations, for an appraisal without a run."""
+def predicted(assessment: Assessment, points: int = 400) -> pd.DataFrame:
+    """Return the trajectory that the strongly convex bounds predict, where there is no run to compare with.
+
+    Args:
+        assessment: The assessment of a configuration.
+        points: The largest number of iterations that are given.
+
+    Returns:
+        A row for each algorithm and iteration: bound, printed form and gap of both errors; empty where no such bound
+        converges.
+    """
     tables = []
-    for case in appraisal.cases:
-        found = case.statement("strongly convex")
-        if found is None or found.course is None:
+    for algorithm in assessment.algorithms:
+        found = algorithm.result("strongly convex")
+        if found is None or found.trajectory is None:
             continue
-        k = np.unique(np.linspace(0, len(found.course) - 1, points).round().astype(int))
-        table = pd.DataFrame({"algorithm": case.algorithm, "iteration": k})
+        k = np.unique(np.linspace(0, len(found.trajectory) - 1, points).round().astype(int))
+        table = pd.DataFrame({"algorithm": algorithm.name, "iteration": k})
         for n, name in enumerate(ENTRIES):
-            table[f"{name}_bound"] = found.course[k, n]
+            table[f"{name}_bound"] = found.trajectory[k, n]
             table[f"{name}_printed"] = np.nan if found.printed is None else found.printed[k, n]
             table[f"{name}_gap"] = np.nan if found.gap is None else found.gap[n]
         tables.append(table)

@@ -14,12 +14,18 @@ from dspodfl.network import Flicker
 from dspodfl.theory.formulas.constants import Floats
 from dspodfl.theory.formulas.spectral import rho_tilde
 
-_NUMBERS_AT_ONCE = 2**22
+_MAX_NUMBERS_PER_CHUNK = 2**22
 
 
 @dataclass(frozen=True, eq=False)
 class Sporadicity:
-    """Least and largest SGD probability at each iteration, and ρ̃ = max_k ρ̃(k). Shapes: (iterations,) or (1,)."""
+    """How sporadic a run is.
+
+    Attributes:
+        least: The least SGD probability of any client at each iteration, shape (iterations,); (1,) where none changes.
+        largest: The largest, of the same shape.
+        rho_tilde: ρ̃ = max_k ρ̃(k), the contraction of mixing in its worst iteration.
+    """
 
     least: Floats
     largest: Floats
@@ -42,25 +48,35 @@ class Sporadicity:
 
 
 def sporadicity(run: Run, iterations: int) -> Sporadicity:
-    """Of one run, over its iterations.
+    """Compute how sporadic a run is, over its iterations.
 
     A link that the topology shows with probability ``up``, drawn again at every iteration, fires with b·up. Other
     topologies show one graph after the other, and the one that contracts least decides.
+
+    Args:
+        run: The run: its schedule, rates, topology and weights.
+        iterations: The number of iterations.
+
+    Returns:
+        d_min(k), d_max(k) and ρ̃.
+
+    Raises:
+        InputError: The algorithm has no known firing probabilities.
     """
     if not draws_independently(run.schedule):
         several = f"{', '.join(PAPER[:-1])} or {PAPER[-1]}"
         allowed = f"an algorithm with known firing probabilities: {several}"
         raise InputError("algorithms", run.algorithm, allowed)
     least, largest, radius = [], [], 0.0
-    known: set[bytes] = set()
+    done: set[bytes] = set()
     for p, q, r in _rows(run, run.schedule, iterations):
         least.append(p.min(axis=1))
         largest.append(p.max(axis=1))
-        for chance, weight in zip(*np.broadcast_arrays(q, r), strict=True):
-            key = chance.tobytes() + weight.tobytes()
-            if radius < 1.0 and key not in known:
-                known.add(key)
-                radius = max(radius, rho_tilde(run.rates.graph, weight, chance))
+        for probability, weight in zip(*np.broadcast_arrays(q, r), strict=True):
+            key = probability.tobytes() + weight.tobytes()
+            if radius < 1.0 and key not in done:
+                done.add(key)
+                radius = max(radius, rho_tilde(run.rates.graph, weight, probability))
     return Sporadicity(np.concatenate(least), np.concatenate(largest), radius)
 
 
@@ -69,7 +85,7 @@ def _rows(run: Run, schedule: Independent, iterations: int) -> Iterator[tuple[Fl
     topology, rates = run.wiring.topology, run.rates
     up = topology.up if isinstance(topology, Flicker) else None
     steady = schedule.steady(rates) and (run.wiring.steady or up is not None)
-    step = 1 if steady else max(1, _NUMBERS_AT_ONCE // max(1, rates.graph.n + rates.graph.links))
+    step = 1 if steady else max(1, _MAX_NUMBERS_PER_CHUNK // max(1, rates.graph.n + rates.graph.links))
     for first in range(0, 1 if steady else iterations, step):
         k = np.arange(first, min(first + step, iterations))
         p, q = schedule.probabilities(k, rates)

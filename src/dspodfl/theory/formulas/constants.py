@@ -13,21 +13,36 @@ from dspodfl.errors import InputError
 
 Floats = NDArray[np.float64]
 Rate = float | Callable[[NDArray[np.int64]], Floats]
-"""α: a number, or a schedule (iterations,) integers -> (iterations,) float64."""
+"""α: a number, or a function of iterations. Shapes: (iterations,) integers -> (iterations,) float64."""
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What a bound is a function of; what a theorem does not need may stay at its default.
+    """The constants that a bound is a function of: assumptions 4.1 (convex) or 4.2 (non-convex), 4.3 and 4.4.
 
-    Assumptions 4.1 (convex) or 4.2 (non-convex), 4.3 and 4.4: ``beta`` smoothness, ``mu`` strong convexity or the PL
-    constant, ``delta`` and ``zeta`` gradient diversity, ``sigma`` the deviation of the gradient noise (its variance is
-    σ²), ``rho_tilde`` the contraction ρ̃ of mixing (lemma:rho_tilde), ``d_min`` ≤ d_i ≤ ``d_max`` the SGD
-    probabilities, ``alpha`` the learning rate. ζ means ‖∇F − ∇F_i‖ ≤ δ + ζ‖θ − θ*‖ in the convex family and
-    ‖∇F_i‖ ≤ δ + ζ‖∇F‖ in the non-convex one: the number is the caller's to choose for the family at hand.
+    Those that a theorem does not need may stay at their defaults. ζ means ‖∇F − ∇F_i‖ ≤ δ + ζ‖θ − θ*‖ in the convex
+    family and ‖∇F_i‖ ≤ δ + ζ‖∇F‖ in the non-convex one: the caller gives the number that the family needs.
 
-    >>> Constants(m=10, beta=2.0, rho_tilde=0.8, mu=1.0, zeta=0.5, d_min=0.5).at(0.01).alpha
+    Args:
+        m: The number of clients.
+        beta: Smoothness β.
+        rho_tilde: The contraction ρ̃ of mixing (lemma:rho_tilde), from 0 to below 1.
+        mu: Strong convexity or the PL constant μ, at most β; None where there is none.
+        delta: The constant part δ of the gradient diversity.
+        zeta: The other part ζ of the gradient diversity.
+        sigma: The deviation σ of the gradient noise; its variance is σ².
+        d_min: The least SGD probability of a client.
+        d_max: The largest.
+        alpha: The learning rate: a number, or a function of iterations.
+
+    Raises:
+        InputError: A number is out of its range.
+
+    >>> c = Constants(m=10, beta=2.0, rho_tilde=0.8, mu=1.0, zeta=0.5, d_min=0.5)
+    >>> c.at(0.01).step
     0.01
+    >>> c.at(lambda k: 0.1 / np.sqrt(1 + k)).steps(np.array([0, 3]))
+    array([0.1 , 0.05])
     """
 
     m: int
@@ -56,7 +71,7 @@ class Constants:
             _check("alpha", self.alpha, self.alpha > 0, "a finite number above 0, or a schedule")
 
     def at(self, alpha: Rate) -> Constants:
-        """The same problem with another learning rate."""
+        """Return the same constants with another learning rate."""
         return replace(self, alpha=alpha)
 
     @property
@@ -74,7 +89,7 @@ class Constants:
         return self.alpha
 
     def steps(self, k: NDArray[np.int64]) -> Floats:
-        """α(k) of a number or a schedule. Shapes: (iterations,) -> (iterations,)."""
+        """Return α(k) of a number or a function. Shapes: k (iterations,) -> (iterations,)."""
         if self.alpha is None:
             raise InputError("alpha", None, "given: a number, or a schedule")
         found = self.alpha(k) if callable(self.alpha) else np.full(np.shape(k), self.alpha)

@@ -5,12 +5,12 @@ With x = μα, s = 2β²(1 − d_min)/μ², Z = ζ² + 2β²(1 − d_min) and T 
     φ₁₁ = (1 + x)(1 − x)² + s x (1 + x)        φ₁₂ = (1 + x) α d_max β² / (mμ)
     φ₂₁ = 3 T m d_max α² Z                     φ₂₂ = (1 + ρ̃)/2 + 3 T d_max α² (ζ² + 2β²)
 
-Where the paper's text does not hold, the printed quantity is named ``printed_…`` and stands beside what does:
+Where the paper's text does not hold, the printed quantity is named ``printed_…``, next to the one that does:
 
 * φ₁₁ < 1 for some α > 0 exactly if s < 1, which asks for d_min > 1 − μ²/(2β²) ≥ ½. proposition:spectral_radius asks
   for nothing of the kind: its step 2 factors Γ₁² + sΓ₁ + s − 1 as if the roots were 1 and s − 1; they are −1 and 1 − s.
 * Step 4 then chooses Γ₂* freely, although Constraint 2 bounds it, s₀Γ₂ ≤ 1 − x²/(1 + x). So the printed condition
-  fails at d_min = 1 as well, where μ is small beside β and ζ is not.
+  fails at d_min = 1 as well, where μ is small compared with β and ζ is not.
 * 1 − ρ(Φ) ≥ 2Aα in the proof of theorem:constant points the wrong way: ρ(Φ) ≥ φ₁₁ always.
 """
 
@@ -25,30 +25,41 @@ from dspodfl.theory.formulas.recursion import Hypothesis, Recursion, largest_roo
 
 
 def scarcity(c: Constants) -> float:
-    """S = 2β²(1 − d_min)/μ²: the share of the descent that missing SGD steps take away; the analysis needs s < 1."""
+    """Compute s = 2β²(1 − d_min)/μ²: the share of the descent that missing SGD steps take away; s < 1 is needed.
+
+    >>> scarcity(Constants(m=10, mu=1.0, beta=2.0, rho_tilde=0.8, d_min=0.5))  # no learning rate is safe
+    4.0
+    """
     return 2.0 * c.beta**2 * (1.0 - c.d_min) / c.strong**2
 
 
 def diversity(c: Constants) -> float:
-    """Z = ζ² + 2β²(1 − d_min), how the average model's error feeds disagreement."""
+    """Compute Z = ζ² + 2β²(1 − d_min), how the average model's error feeds disagreement."""
     return c.zeta**2 + 2.0 * c.beta**2 * (1.0 - c.d_min)
 
 
 def spread(c: Constants) -> float:
-    """T = (1 + ρ̃)/(1 − ρ̃)."""
+    """Compute T = (1 + ρ̃)/(1 − ρ̃)."""
     return (1.0 + c.rho_tilde) / (1.0 - c.rho_tilde)
 
 
 def consensus_entries(c: Constants) -> tuple[float, float, float]:
-    """φ₂₁, φ₂₂ and ψ₂ (lemma:consensus)."""
+    """Return φ₂₁, φ₂₂ and ψ₂ (lemma:consensus)."""
     found = recursion(c)
     return float(found.phi[1, 0]), float(found.phi[1, 1]), float(found.psi[1])
 
 
 def system(c: Constants, alpha: Floats, d_min: Floats | float, d_max: Floats | float) -> tuple[Floats, Floats]:
-    """Φ(k) and Ψ(k) for rates and SGD probabilities that change (lemma:optimization, lemma:consensus).
+    """Compute Φ(k) and Ψ(k) for rates and SGD probabilities that change (lemma:optimization, lemma:consensus).
 
-    Shapes: alpha (K,), d_min and d_max (K,) or numbers -> (K, 2, 2) and (K, 2); those of ``c`` are not looked at.
+    Args:
+        c: The constants; their d_min, d_max and learning rate are not used.
+        alpha: α(k), shape (K,).
+        d_min: d_min(k), a number or shape (K,).
+        d_max: d_max(k), a number or shape (K,).
+
+    Returns:
+        Φ, shape (K, 2, 2), and Ψ, shape (K, 2).
     """
     mu, m, x, idle = c.strong, c.m, c.strong * alpha, 1.0 - np.asarray(d_min)
     busy, wide = d_max * alpha**2, 3.0 * spread(c)
@@ -63,9 +74,23 @@ def system(c: Constants, alpha: Floats, d_min: Floats | float, d_max: Floats | f
 
 
 def recursion(c: Constants) -> Recursion:
-    """Φ and Ψ for ν = (E‖θ̄ − θ*‖², E‖Θ − 1θ̄‖²) (lemma:optimization, lemma:consensus, def:nu).
+    """Compute Φ and Ψ for ν = (E‖θ̄ − θ*‖², E‖Θ − 1θ̄‖²) (lemma:optimization, lemma:consensus, def:nu).
 
     lemma:optimization holds for α ≤ 2/(μ + β), which its proof assumes and its statement omits.
+
+    Args:
+        c: The constants, with μ and a constant learning rate.
+
+    Returns:
+        The recursion.
+
+    Raises:
+        InputError: μ is missing, or the learning rate is not a number.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, delta=0.1, sigma=0.1)
+    >>> found = recursion(c.at(0.005))
+    >>> round(found.radius, 5), found.gap.round(5).tolist()
+    (0.99708, [0.00224, 0.00085])
     """
     phi, psi = system(c, np.array([c.step]), c.d_min, c.d_max)
     return Recursion(phi[0], psi[0])
@@ -75,13 +100,24 @@ def recursion(c: Constants) -> Recursion:
 
 
 def consensus_rate(c: Constants) -> float:
-    """The α at which φ₂₂ = (3 + ρ̃)/4, second term of proposition:spectral_radius."""
+    """Compute the α at which φ₂₂ = (3 + ρ̃)/4, the second term of proposition:spectral_radius."""
     rho = c.rho_tilde
     return float((1.0 - rho) / (2.0 * np.sqrt(3.0 * c.d_max * (1.0 + rho) * (c.zeta**2 + 2.0 * c.beta**2))))
 
 
 def printed_rate(c: Constants) -> float:
-    """The α below which proposition:spectral_radius states ρ(Φ) < 1; not sufficient."""
+    """Compute the α below which proposition:spectral_radius states ρ(Φ) < 1; it is not sufficient.
+
+    Args:
+        c: The constants, with μ.
+
+    Returns:
+        The printed limit of α.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.5)
+    >>> round(printed_rate(c), 5), round(recursion(c.at(0.99 * printed_rate(c))).radius, 3)  # the errors grow
+    (0.01498, 1.059)
+    """
     z = diversity(c)
     third = np.inf
     if z > 0:
@@ -90,10 +126,20 @@ def printed_rate(c: Constants) -> float:
 
 
 def corrected_rate(c: Constants) -> float:
-    """A rate below which ρ(Φ) < 1 is proved: the proposition's argument with its two slips mended; 0 if s ≥ 1.
+    """Compute a rate below which ρ(Φ) < 1 is proved: the proposition's argument with its two slips corrected.
 
     For x ≤ 1 − s: 1 − φ₁₁ ≥ (1 − s)x, and 1 + x ≤ 2. With φ₂₂ ≤ (3 + ρ̃)/4 what is left of
     (1 − φ₁₁)(1 − φ₂₂) > φ₁₂φ₂₁ is α² < (1 − s)(1 − ρ̃)²μ² / (24 (1 + ρ̃) β² d_max² Z).
+
+    Args:
+        c: The constants, with μ.
+
+    Returns:
+        The corrected limit of α; 0 if s ≥ 1.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, delta=0.1, sigma=0.1)
+    >>> round(corrected_rate(c), 5), round(largest_rate(c), 5)
+    (0.01462, 0.01715)
     """
     room, z = 1.0 - scarcity(c), diversity(c)
     if room <= 0.0:
@@ -106,9 +152,19 @@ def corrected_rate(c: Constants) -> float:
 
 
 def largest_rate(c: Constants) -> float:
-    """sup{α : ρ(Φ) < 1}, by bisection; 0 if s ≥ 1. Every rate below it works, and it is below 2/(μ + β).
+    """Compute sup{α : ρ(Φ) < 1} by bisection. Every rate below it works, and it is below 2/(μ + β).
 
     ρ(Φ) < 1 exactly if φ₂₂ < 1 and (1 − x²/(1 + x) − s)(1 − φ₂₂) > φ₁₂φ₂₁/(x(1 + x)): the left falls, the right rises.
+
+    Args:
+        c: The constants, with μ.
+
+    Returns:
+        The largest rate; 0 if s ≥ 1.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, delta=0.1, sigma=0.1)
+    >>> [recursion(c.at(share * largest_rate(c))).radius < 1 for share in (0.999, 1.001)]
+    [True, False]
     """
     s, mu = scarcity(c), c.strong
     feed = 3.0 * spread(c) * c.d_max**2 * c.beta**2 * diversity(c) / mu**2
@@ -122,7 +178,18 @@ def largest_rate(c: Constants) -> float:
 
 
 def hypotheses(c: Constants) -> tuple[Hypothesis, ...]:
-    """Everything the argument for ρ(Φ) < 1 and its closed form rest on, at this α; see which fail."""
+    """Return everything that the argument for ρ(Φ) < 1 and its closed form rest on, at this α.
+
+    Args:
+        c: The constants, with μ and a constant learning rate.
+
+    Returns:
+        The hypotheses, each with its numbers.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.5)
+    >>> [h.name for h in hypotheses(c.at(0.0148)) if not h.holds][:2]  # the printed condition is not among them
+    ['enough SGD: s = 2β²(1 − d_min)/μ² < 1', 'φ₁₁ < 1']
+    """
     x = c.strong * c.step
     (phi11, phi12), (phi21, phi22) = recursion(c).phi.tolist()
     limit = 1.0 - x * x / (1.0 + x)

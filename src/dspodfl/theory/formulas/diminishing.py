@@ -1,7 +1,7 @@
 """Strongly convex losses, diminishing learning rates α(k) = α⁰/√(1 + k/γ) (theorem:diminishing).
 
 d_i(k) = 1 − η_i α(k) with η_i = (1 − d_i(0))/α⁰: clients compute ever more often as the rate falls.
-`Constants` here carry a `Diminishing` rate, and the d_min and d_max of k = 0. Two forms stand beside each other:
+`Constants` here carry a `Diminishing` rate, and the d_min and d_max of k = 0. There are two forms:
 
 - "printed": 1 − d_min(k) = η_min α(k) and d_max(k) = 1 − η_max α(k), and Lemma sum_h (a) without its factor γ.
 - "corrected": 1 − d_min(k) = η_max α(k), d_max(k) = 1 − η_min α(k): the client that computes least often has the
@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 
 
 def policy(c: Constants) -> Diminishing:
-    """The diminishing rate that these theorems are about."""
+    """Return the diminishing rate that these theorems are about."""
     if not isinstance(c.alpha, Diminishing) or c.alpha.value <= 0 or c.alpha.gamma <= 0:
         raise InputError("alpha", c.alpha, "a Diminishing rate with value and gamma above 0")
     return c.alpha
@@ -81,7 +81,25 @@ def system(c: Constants, last: int, form: Form = "corrected") -> tuple[Floats, F
 
 
 def bound(c: Constants, start: Floats, last: int, form: Form = "corrected") -> Floats:
-    """ν(k+1) = Φ(k)ν(k) + Ψ(k), carried out  (eqn:explicit_ineqs). Shapes: start (2,) -> (last + 2, 2)."""
+    """Propagate ν(k+1) = Φ(k)ν(k) + Ψ(k)  (eqn:explicit_ineqs).
+
+    Args:
+        c: The constants, with μ, a `Diminishing` rate, and the d_min and d_max of k = 0.
+        start: ν(0) = (‖θ̄(0) − θ*‖², ‖Θ(0) − 1θ̄(0)‖²), shape (2,).
+        last: The last k.
+        form: ``corrected`` or ``printed``.
+
+    Returns:
+        ν(0) … ν(last + 1), shape (last + 2, 2).
+
+    Raises:
+        InputError: The learning rate is not a `Diminishing` one, or μ is missing.
+
+    >>> rate = Diminishing(0.005, gamma=100.0)
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, alpha=rate)
+    >>> bound(c, np.array([1.0, 0.0]), 99)[-1].round(4).tolist()
+    [0.7613, 0.0156]
+    """
     return propagate(*system(c, last, form), start)
 
 
@@ -188,7 +206,7 @@ def printed(c: Constants, start: Floats, last: int, gamma1: float) -> Floats:
     """ν(K+1) ≤ Πρ(Φ(q)) ν(0) + Σ_r Π_{q≥r}ρ(Φ(q)) α(r−1)² u + Ψ(K)  (eqn:explicit_ineqs_spectral).
 
     u = (2(1 − d_max(0))(1 + μα⁰)δ²/(μα⁰) + σ²/m, m(3rδ² + σ²)), ρ = 1 − h. Not a bound: Φν ≤ ρ(Φ)ν does not hold
-    entry by entry, and 1 − d_max(0) stands where 1 − d_min(0) belongs. Shapes: start (2,) -> (2,).
+    entry by entry, and it has 1 − d_max(0) where 1 − d_min(0) belongs. Shapes: start (2,) -> (2,).
     """
     alpha, mu, r = policy(c)(np.arange(last + 1)), c.strong, (1 + c.rho_tilde) / (1 - c.rho_tilde)
     pull = 2 * (1 + mu * alpha[0]) * (1 - c.d_max) / (mu * alpha[0])

@@ -5,7 +5,7 @@
     E F(θ̄(k+1)) ≤ E F(θ̄(k)) − φ11 G + φ12 Ω + ψ1          (lemma:optimization_nonconvex)
     Ω(k+1)      ≤ φ21 G + φ22 Ω + ψ2                       (lemma:consensus_nonconvex)
 
-Two forms of the theorem stand beside each other. "proved" has the conditions of
+There are two forms of the theorem. "proved" has the conditions of
 proposition:optimization_nonconvex_explicit and its w₂, with 1 − 1/Γ₁². "printed" has the conditions at the end of the
 theorem's own proof (d_max replaced by 1, 1 − 1/Γ₁ for 1 − 1/Γ₁²) and the theorem's w₂, with 1 − 1/Γ₁: stricter and
 looser, and true wherever ζ²(1 − d_min) < ½. That hypothesis the proposition's proof needs and the theorem drops; its
@@ -194,7 +194,21 @@ def requirements(c: Constants, form: Form = "proved") -> tuple[Hypothesis, ...]:
 
 
 def largest_rate(c: Constants, form: Form = "proved") -> float:
-    """The supremum of the α that meet `requirements`; 0 where none does, as when ζ²(1 − d_min) ≥ ½."""
+    """Compute the supremum of the α that meet `requirements`.
+
+    Args:
+        c: The constants, with the ζ of the non-convex diversity.
+        form: ``proved`` or ``printed``.
+
+    Returns:
+        The largest rate; 0 where no α meets them, as when ζ²(1 − d_min) ≥ ½.
+
+    >>> c = Constants(m=10, beta=1.0, zeta=1.0, rho_tilde=0.5, d_min=0.8, delta=0.1, sigma=0.1)
+    >>> round(largest_rate(c), 5), round(largest_rate(c, "printed"), 5)
+    (0.04336, 0.0385)
+    >>> largest_rate(Constants(m=2, beta=1.0, zeta=1.0, rho_tilde=0.5, d_min=0.4))
+    0.0
+    """
     if 2 * c.zeta**2 * (1 - c.d_min) >= 1:
         return 0.0
     first = _floors(c.at(1e-12 / c.beta), (0.0,) * 5, form)[1]
@@ -255,9 +269,23 @@ def _void(g: Gammas | None, found: tuple[Hypothesis, ...]) -> Bound:
 
 
 def bound(c: Constants, g: Gammas, gap: float, spread: float, last: int, form: Form = "proved") -> Bound:
-    """theorem:nonconvex for a given Γ, with gap = F(θ̄(0)) − F*, spread = ‖Θ(0) − 1θ̄(0)‖² and K = last.
+    """Compute theorem:nonconvex for a given Γ.
 
     (1/w₁)[gap/(α(K+1)) + spread·w₂/(K+1) + α²w₂w₃ + (1 − d_min)w₄ + αw₅]
+
+    Args:
+        c: The constants, with the ζ of the non-convex diversity and a constant learning rate.
+        g: The free scalars Γ.
+        gap: F(θ̄(0)) − F*.
+        spread: ‖Θ(0) − 1θ̄(0)‖².
+        last: K, the last iteration of the mean.
+        form: ``proved`` or ``printed``.
+
+    Returns:
+        The bound; infinite where a condition fails.
+
+    Raises:
+        InputError: ``gap``, ``spread`` or ``last`` is below 0.
     """
     if gap < 0 or spread < 0 or last < 0:
         raise InputError("gap, spread, last", (gap, spread, last), "each at least 0")
@@ -311,10 +339,28 @@ def search(value: Callable[[Floats], float], free: int) -> Floats:
 
 
 def best(c: Constants, gap: float, spread: float, last: int, form: Form = "proved") -> Bound:
-    """theorem:nonconvex with the Γ that makes its bound least, found numerically over the feasible ones.
+    """Compute theorem:nonconvex with the Γ that makes its bound least, found numerically over the feasible ones.
 
     In the "proved" form the least bound turns out to be the one without any Γ, w₁ = (φ11 − φ12φ21/(1 − φ22))/α and
     w₂ = φ12/(α(1 − φ22)): the search drives every condition on α to equality, up to LEAST.
+
+    Args:
+        c: The constants, with the ζ of the non-convex diversity and a constant learning rate.
+        gap: F(θ̄(0)) − F*.
+        spread: ‖Θ(0) − 1θ̄(0)‖².
+        last: K, the last iteration of the mean.
+        form: ``proved`` or ``printed``.
+
+    Returns:
+        The bound; infinite where no Γ meets the conditions.
+
+    Raises:
+        InputError: ``gap``, ``spread`` or ``last`` is below 0.
+
+    >>> c = Constants(m=10, beta=1.0, zeta=1.0, rho_tilde=0.5, d_min=0.8, delta=0.1, sigma=0.1)
+    >>> found = best(c.at(0.01), gap=1.0, spread=0.0, last=999)
+    >>> found.holds, round(found.total, 3), round(found.limit, 4)
+    (True, 0.37, 0.0078)
     """
 
     def value(slack: Floats) -> float:

@@ -41,9 +41,22 @@ def half_gradient(c: Constants, excess: float, consensus: float) -> float:
 
 
 def recursion(c: Constants) -> Recursion:
-    """Φ and Ψ for ν = (E[F(θ̄) − F*], E‖Θ − 1θ̄‖²).
+    """Compute Φ and Ψ for ν = (E[F(θ̄) − F*], E‖Θ − 1θ̄‖²).
 
     lemma:optimization_nonconvex_pl and corollary:consensus_nonconvex_pl; φ₁₁, φ₁₂ as above.
+
+    Args:
+        c: The constants, with μ and a constant learning rate.
+
+    Returns:
+        The recursion.
+
+    Raises:
+        InputError: μ is missing, or the learning rate is not a number.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, delta=0.1, sigma=0.1)
+    >>> round(recursion(c.at(0.005)).radius, 5)
+    0.99754
     """
     mu, alpha, idle = c.strong, c.step, 1.0 - c.d_min
     phi11 = 1.0 - mu * alpha * (1.0 - scarcity(c)) + 2.0 * c.beta**3 / mu * (1.0 + 2.0 * idle) * alpha**2
@@ -60,9 +73,19 @@ def descent_rate(c: Constants) -> float:
 
 
 def printed_rate(c: Constants, initial: bool = False) -> float:
-    """The α below which proposition:nonconvex_pl states ρ(Φ) < 1, sufficient; 0 if s ≥ 1 (no rate meets it).
+    """Compute the α below which proposition:nonconvex_pl states ρ(Φ) < 1; it is sufficient; 0 if s ≥ 1.
 
-    ``initial``: α(0) of corollary:alpha_cond_nonconvex_pl, for rates that never rise; its second term lacks 1 + ρ̃.
+    Args:
+        c: The constants, with μ.
+        initial: Compute α(0) of corollary:alpha_cond_nonconvex_pl, for rates that never rise; its second term lacks
+            1 + ρ̃.
+
+    Returns:
+        The printed limit of α.
+
+    >>> c = Constants(m=10, mu=1.0, beta=2.0, zeta=0.5, rho_tilde=0.8, d_min=0.95, delta=0.1, sigma=0.1)
+    >>> round(printed_rate(c), 5), round(corrected_rate(c), 5), round(largest_rate(c), 5)
+    (0.00211, 0.00682, 0.015)
     """
     room, rho = 1.0 - scarcity(c), c.rho_tilde
     if room <= 0.0:
@@ -86,7 +109,7 @@ def corrected_rate(c: Constants) -> float:
 
 
 def largest_rate(c: Constants) -> float:
-    """sup{α : ρ(Φ) < 1}, by bisection; 0 if s ≥ 1. Every rate below it works."""
+    """Compute sup{α : ρ(Φ) < 1} by bisection; 0 if s ≥ 1. Every rate below it works."""
     room, limit = 1.0 - scarcity(c), descent_rate(c)
     if room <= 0.0:
         return 0.0
@@ -120,7 +143,7 @@ def printed_gap(c: Constants) -> Floats:
 
 
 def hypotheses(c: Constants) -> tuple[Hypothesis, ...]:
-    """What ρ(Φ) < 1 rests on, at this α; see which fail."""
+    """Return what ρ(Φ) < 1 rests on, at this α, each hypothesis with its numbers."""
     (phi11, phi12), (phi21, phi22) = recursion(c).phi.tolist()
     return (
         Hypothesis("printed learning-rate condition", c.step, printed_rate(c)),

@@ -13,12 +13,16 @@ from dspodfl.theory.formulas.recursion import Recursion
 
 
 def dgd(c: Constants) -> Constants:
-    """Every client computes in every iteration: d_min = d_max = 1."""
+    """Return the constants of DGD, where every client computes in every iteration: d_min = d_max = 1.
+
+    >>> dgd(Constants(m=10, beta=1.0, rho_tilde=0.5, d_min=0.3, d_max=0.9)).d_min
+    1.0
+    """
     return replace(c, d_min=1.0, d_max=1.0)
 
 
 def dgd_recursion(c: Constants) -> Recursion:
-    """Φ and Ψ of DGD with ζ = 0: triangular, with eigenvalues (1 + x)(1 − x)² and φ₂₂, x = μα.
+    """Compute Φ and Ψ of DGD with ζ = 0: triangular, with eigenvalues (1 + x)(1 − x)² and φ₂₂, x = μα.
 
     What lemma:optimization and lemma:consensus reduce to at d_min = 1 (and ζ = 0): consensus no longer feels the error.
     """
@@ -32,9 +36,21 @@ def dgd_recursion(c: Constants) -> Recursion:
 
 
 def koloskova(c: Constants, excess: float, iterations: int) -> float:
-    """Bound of (1/(K + 1)) Σ_r ‖∇F(θ̄(r))‖² by Koloskova et al., Lemma 16, in the paper's notation.
+    """Compute the bound of (1/(K + 1)) Σ_r ‖∇F(θ̄(r))‖² by Koloskova et al., Lemma 16, in the paper's notation.
 
-    ½ · mean ≤ excess/((K + 1)α) + (βσ²/m)α + 128 β²(σ² + 6δ²/(1 − ρ̃))/(1 − ρ̃) α²; ``excess`` is F(θ̄(0)) − F*.
+    ½ · mean ≤ excess/((K + 1)α) + (βσ²/m)α + 128 β²(σ² + 6δ²/(1 − ρ̃))/(1 − ρ̃) α².
+
+    Args:
+        c: The constants, with a constant learning rate.
+        excess: F(θ̄(0)) − F*.
+        iterations: K.
+
+    Returns:
+        The bound of the mean.
+
+    >>> c = Constants(m=10, beta=1.0, rho_tilde=0.5, delta=0.1, sigma=0.1, alpha=0.01)
+    >>> round(koloskova(c, excess=1.0, iterations=999), 4)
+    0.2067
     """
     alpha, gap = c.step, 1.0 - c.rho_tilde
     drift = 128.0 * c.beta**2 * (c.sigma**2 + 6.0 * c.delta**2 / gap) / gap
@@ -44,7 +60,7 @@ def koloskova(c: Constants, excess: float, iterations: int) -> float:
 def compared(
     c: Constants, excess: float, consensus: float, iterations: int, gamma1: float = 2.0, gamma3: float = 1.0
 ) -> float:
-    """The paper's own bound as it sets it beside ``koloskova``, times w₁ ≤ ½ (appendix:remarks:rate_comparison).
+    """The paper's own bound as it compares it with ``koloskova``, times w₁ ≤ ½ (appendix:remarks:rate_comparison).
 
     excess/(α(K + 1)) + W ‖Θ(0) − 1θ̄(0)‖²/(m(K + 1)) + W(16Tδ² + σ²)α² + (1 + Γ₃)(1 − d_min)δ² + (βσ²/2m)α
     with W = (1 + Γ₃)/(1 − 1/Γ₁) · β²/(1 − ρ̃), d_max ≤ 1, and ``consensus`` = ‖Θ(0) − 1θ̄(0)‖².
@@ -71,6 +87,9 @@ def convex_zeta(c: Constants) -> float:
     """ζ' = (1 + ζ)β: ‖∇F_i‖ ≤ δ + ζ‖∇F‖ implies ‖∇F − ∇F_i‖ ≤ δ + ζ'‖θ − θ*‖, with the same δ.
 
     By smoothness alone ζ' may be taken as min((1 + ζ)β, 2β).
+
+    >>> convex_zeta(Constants(m=10, beta=2.0, rho_tilde=0.5, zeta=0.5))
+    3.0
     """
     return (1.0 + c.zeta) * c.beta
 

@@ -31,7 +31,27 @@ SHIFT = 1e-12
 
 
 def expected(graph: Graph, r: Floats, b: Floats | float) -> Floats:
-    """R̄ = E[P]: r̄_ij = b_ij r_ij, r̄_ii = 1 − Σ_j b_ij r_ij (lemma:rho_tilde a). Shapes: r, b (links,) -> (m, m)."""
+    """Compute R̄ = E[P]: r̄_ij = b_ij r_ij, r̄_ii = 1 − Σ_j b_ij r_ij (lemma:rho_tilde a).
+
+    Args:
+        graph: The graph of m clients.
+        r: The mixing weight of each link, shape (links,).
+        b: The probability that a link fires: one number, or shape (links,).
+
+    Returns:
+        R̄, shape (m, m); its rows and columns sum to 1.
+
+    Raises:
+        InputError: A shape is wrong, a number is out of its range, or the weights of a client sum to more than 1.
+
+    >>> from dspodfl.network import generate
+    >>> ring = generate("ring", 4, seed=0)
+    >>> expected(ring, np.full(4, 1 / 3), 0.75)  # every link fires with 3/4
+    array([[0.5 , 0.25, 0.  , 0.25],
+           [0.25, 0.5 , 0.25, 0.  ],
+           [0.  , 0.25, 0.5 , 0.25],
+           [0.25, 0.  , 0.25, 0.5 ]])
+    """
     r, b = _checked(graph, r, b)
     return mixing.matrix(graph.n, graph.edges, r * b)
 
@@ -43,22 +63,53 @@ def excess(graph: Graph, r: Floats, b: Floats | float) -> Floats:
 
 
 def expected_square(graph: Graph, r: Floats, b: Floats | float) -> Floats:
-    """R̃ = E[PᵀP] = R̄² + R₀ (lemma:rho_tilde b). Shapes: r, b (links,) -> (m, m)."""
+    """Compute R̃ = E[PᵀP] = R̄² + R₀ (lemma:rho_tilde b).
+
+    Args:
+        graph: The graph of m clients.
+        r: The mixing weight of each link, shape (links,).
+        b: The probability that a link fires: one number, or shape (links,).
+
+    Returns:
+        R̃, shape (m, m): symmetric, positive semidefinite; its rows sum to 1.
+
+    Raises:
+        InputError: As of `expected`.
+
+    >>> from dspodfl.network import generate
+    >>> ring, third = generate("ring", 4, seed=0), np.full(4, 1 / 3)
+    >>> mean = expected(ring, third, 1.0)
+    >>> bool(np.allclose(expected_square(ring, third, 1.0), mean @ mean))  # where all links fire there is no variance
+    True
+    """
     mean = expected(graph, r, b)
     return np.asarray(mean @ mean + excess(graph, r, b))
 
 
 def rho_tilde(graph: Graph, r: Floats, b: Floats | float, method: Method = "auto") -> float:
-    """ρ̃, the spectral radius of R̃ − 11ᵀ/m (lemma:rho_tilde c).
+    """Compute ρ̃, the spectral radius of R̃ − 11ᵀ/m (lemma:rho_tilde c).
 
     ρ̃ = ρ_r² at b = 1 and 1 at b = 0, but it is not monotone in between: the appendix calls b = 1 the lowest
     achievable value (appendix:b_rho), and K₅,₅ refutes it. ``dense`` costs m³; ``lanczos`` touches R̃ only through
     products with sparse R̄ and R₀; ``inverse`` factorizes I − R̃, for graphs whose gap is too small for Lanczos.
 
+    Args:
+        graph: The graph of m clients.
+        r: The mixing weight of each link, shape (links,).
+        b: The probability that a link fires: one number, or shape (links,).
+        method: ``dense``, ``lanczos``, ``inverse``, or ``auto``: the first up to 600 clients, else the second, and the
+            third where that does not converge.
+
+    Returns:
+        ρ̃, from 0 to 1; 1 where the graph is not connected.
+
+    Raises:
+        InputError: As of `expected`, or the method needs more clients.
+
     >>> from dspodfl.network import generate
-    >>> ring = generate("ring", 4, seed=0)
-    >>> round(rho_tilde(ring, np.full(4, 1 / 3), 1.0), 6)  # ρ_r² = (1/3)²
-    0.111111
+    >>> ring, third = generate("ring", 4, seed=0), np.full(4, 1 / 3)
+    >>> [round(rho_tilde(ring, third, b), 4) for b in (0.0, 0.5, 1.0)]  # at b = 1 it is ρ_r² = (1/3)²
+    [1.0, 0.5556, 0.1111]
     """
     r, b = _checked(graph, r, b)
     if graph.n == 1:
@@ -79,7 +130,23 @@ def rho_tilde(graph: Graph, r: Floats, b: Floats | float, method: Method = "auto
 
 
 def rho_r(graph: Graph, r: Floats, method: Method = "auto") -> float:
-    """ρ_r, the spectral radius of R − 11ᵀ/m (appendix:assumptions): the square root of ρ̃ at b = 1."""
+    """Compute ρ_r, the spectral radius of R − 11ᵀ/m (appendix:assumptions): the square root of ρ̃ at b = 1.
+
+    Args:
+        graph: The graph of m clients.
+        r: The mixing weight of each link, shape (links,).
+        method: As of `rho_tilde`.
+
+    Returns:
+        ρ_r, from 0 to 1.
+
+    Raises:
+        InputError: As of `rho_tilde`.
+
+    >>> from dspodfl.network import generate
+    >>> round(rho_r(generate("ring", 4, seed=0), np.full(4, 1 / 3)), 4)
+    0.3333
+    """
     return float(np.sqrt(rho_tilde(graph, r, 1.0, method)))
 
 
@@ -157,24 +224,24 @@ def _by_lanczos(graph: Graph, r: Floats, b: Floats) -> tuple[float, float]:
     x = np.random.default_rng(0).standard_normal(graph.n)
     x -= x.mean()
     x /= np.linalg.norm(x)
-    before, beside = np.zeros(graph.n), 0.0
+    before, norm = np.zeros(graph.n), 0.0
     diagonal: list[float] = []
     off: list[float] = []
     value, residual = 0.0, np.inf
     for step in range(1, STEPS + 1):
-        y = mean @ (mean @ x) + extra @ x - beside * before
+        y = mean @ (mean @ x) + extra @ x - norm * before
         diagonal.append(float(x @ y))
         y -= diagonal[-1] * x
         y -= y.mean()  # rounding would let the direction 1, whose eigenvalue is 1, grow back
-        before, beside = x, float(np.linalg.norm(y))
-        last = beside < 1e-14 or step == STEPS
+        before, norm = x, float(np.linalg.norm(y))
+        last = norm < 1e-14 or step == STEPS
         if last or step % 50 == 0:
             top = eigh_tridiagonal(diagonal, off, select="i", select_range=(step - 1, step - 1))
-            value, residual = float(top[0][0]), beside * abs(float(top[1][-1, 0]))
+            value, residual = float(top[0][0]), norm * abs(float(top[1][-1, 0]))
             if last or residual <= RESIDUAL:
                 break
-        off.append(beside)
-        x = y / beside
+        off.append(norm)
+        x = y / norm
     return float(np.clip(value, 0.0, 1.0)), residual
 
 

@@ -11,8 +11,8 @@ from dspodfl.analysis import Cost
 from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.study.store import JOURNAL, MANIFEST, Folder, ForeignFileError, Loose, lock
 from dspodfl.ui.cli.grids import print_outcome
-from dspodfl.ui.cli.theory import print_record, print_sweep
 from dspodfl.ui.console.results import ERR, OUT, print_places, print_result, print_unfinished
+from dspodfl.ui.console.theory import print_record, print_sweep
 
 if TYPE_CHECKING:
     from dspodfl.study import Result
@@ -123,18 +123,21 @@ def _draw(result: Result, folder: Path) -> bool:
 
 
 def _show_result(folder: Path, at: Cost | None) -> None:
-    """A sweep or a reproduction; or what the theory says, which has a file of the same name."""
+    """A sweep or a reproduction; or a result of the theory, which has a file of the same name."""
+    from dspodfl.experiments import is_theory
+    from dspodfl.theory.assess import check_record
+
     record = _record(folder)
-    theory = "guaranteed" in record or "rows" in record
+    theory = is_theory(record)
     if theory and at is not None:
         raise InputError("--at", at.text, f"left out: {folder} is of the theory, which measures nothing")
     try:
-        if "guaranteed" in record:
-            print_record(record, f"theory bound: {folder.name}")
-        elif "rows" in record:
-            _show_theory_sweep(folder, record)
-        else:
+        if not theory:
             _show_outcome(folder, at)
+        elif check_record(record, folder) == "theory bound":
+            print_record(record, f"theory bound: {folder.name}")
+        else:
+            _show_theory_sweep(folder, record)
     except (InputError, DataError):
         raise
     except _UNREADABLE as error:

@@ -7,7 +7,7 @@ import pytest
 
 from dspodfl.errors import InputError
 from dspodfl.problem import optimum
-from dspodfl.theory import estimation as estimate
+from dspodfl.theory import estimation
 
 L2 = 0.3
 
@@ -46,11 +46,11 @@ def shards(request):
 def labelled(request):
     """Shards, number of classes, certified constants."""
     shards = make_shards(request.param, labels=request.param)
-    return shards, request.param, estimate.logistic(shards, request.param, L2)
+    return shards, request.param, estimation.logistic(shards, request.param, L2)
 
 
 def test_the_ridge_minimum_is_stationary_and_least(shards):
-    found = estimate.ridge(shards, L2)
+    found = estimation.ridge(shards, L2)
     gradient = np.mean([ridge_gradient(s, found.theta) for s in shards], axis=0)
     assert np.linalg.norm(gradient) <= 1e-10 and found.theta_error <= 1e-10 and found.kind == "exact"
     numerical = np.mean([differentiate(lambda t, s=s: ridge_loss(s, t), found.theta) for s in shards], axis=0)
@@ -58,7 +58,7 @@ def test_the_ridge_minimum_is_stationary_and_least(shards):
 
 
 def test_the_ridge_curvatures_are_those_of_numerical_differentiation(shards):
-    found = estimate.ridge(shards, L2)
+    found = estimation.ridge(shards, L2)
     at = np.random.default_rng(0).normal(size=5)
     hessians = [differentiate(lambda t, s=s: ridge_gradient(s, t), at) for s in shards]
     for i, h in enumerate(hessians):
@@ -70,7 +70,7 @@ def test_the_ridge_curvatures_are_those_of_numerical_differentiation(shards):
 
 
 def test_the_ridge_diversity_holds_everywhere_and_is_attained_far_out(shards):
-    found = estimate.ridge(shards, L2)
+    found = estimation.ridge(shards, L2)
     rng = np.random.default_rng(1)
     for reach in (0.01, 1.0, 100.0):
         for point in found.theta + reach * rng.normal(size=(200, 5)):
@@ -88,7 +88,7 @@ def test_the_ridge_diversity_holds_everywhere_and_is_attained_far_out(shards):
 
 def test_the_ridge_noise_is_the_largest_in_its_ball(shards):
     centre, reach, batch = np.full(5, 0.2), 2.0, 4
-    found = estimate.ridge_sigma(shards, batch, centre, reach)
+    found = estimation.ridge_sigma(shards, batch, centre, reach)
     rng = np.random.default_rng(2)
     directions = rng.normal(size=(20_000, 5))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -98,16 +98,16 @@ def test_the_ridge_noise_is_the_largest_in_its_ball(shards):
         g2 = (left**2 * (x**2).sum(axis=1)).mean(axis=1) - ((left @ x / len(x)) ** 2).sum(axis=1)
         brute = math.sqrt(g2.max() / batch)
         assert brute <= found[i] <= 1.1 * brute
-        inside = math.sqrt(max(estimate._variance(x, y, centre + 0.3 * reach * u) for u in directions[:100]) / batch)
+        inside = math.sqrt(max(estimation._variance(x, y, centre + 0.3 * reach * u) for u in directions[:100]) / batch)
         assert inside <= found[i]
 
 
 def test_the_ridge_noise_grows_without_bound_with_the_ball(shards):
-    sigmas = [estimate.ridge_sigma(shards, 1, np.zeros(5), reach).max() for reach in (0.0, 1.0, 10.0, 100.0)]
+    sigmas = [estimation.ridge_sigma(shards, 1, np.zeros(5), reach).max() for reach in (0.0, 1.0, 10.0, 100.0)]
     assert sigmas == sorted(sigmas) and sigmas[3] > 5 * sigmas[2]
     x, y = shards[0]
-    assert estimate.ridge_sigma([(x, y)], 1, np.zeros(5), 0.0)[0] ** 2 == pytest.approx(
-        estimate._variance(x, y, np.zeros(5)), rel=1e-12
+    assert estimation.ridge_sigma([(x, y)], 1, np.zeros(5), 0.0)[0] ** 2 == pytest.approx(
+        estimation._variance(x, y, np.zeros(5)), rel=1e-12
     )
 
 
@@ -117,20 +117,20 @@ def test_the_ridge_noise_is_that_of_minibatches_drawn_with_replacement(shards):
     rows = rng.integers(0, len(x), (40_000, 4))
     g = np.einsum("dbf,db->df", x[rows], x[rows] @ theta - y[rows]) / 4
     full = x.T @ (x @ theta - y) / len(x)
-    measured = estimate.measure_sigma(g[None], full[None])
-    assert measured == pytest.approx(estimate.ridge_sigma([(x, y)], 4, theta, 0.0)[0], rel=0.02)
+    measured = estimation.measure_sigma(g[None], full[None])
+    assert measured == pytest.approx(estimation.ridge_sigma([(x, y)], 4, theta, 0.0)[0], rel=0.02)
 
 
 def test_the_top_of_a_quadratic_on_a_ball_is_found_in_the_hard_case_too():
-    assert estimate._rise(np.diag([1.0, 3.0]), np.zeros(2), 2.0) == pytest.approx(12.0, rel=1e-9)
+    assert estimation._rise(np.diag([1.0, 3.0]), np.zeros(2), 2.0) == pytest.approx(12.0, rel=1e-9)
     # q ⟂ the top eigenvector: u = (1/2, ±√(4 − 1/4)), value 3·(15/4) + 1/4 + 1
-    assert estimate._rise(np.diag([1.0, 3.0]), np.array([1.0, 0.0]), 2.0) == pytest.approx(12.5, rel=1e-6)
-    assert estimate._rise(np.zeros((2, 2)), np.array([3.0, 4.0]), 2.0) == pytest.approx(20.0, rel=1e-6)
+    assert estimation._rise(np.diag([1.0, 3.0]), np.array([1.0, 0.0]), 2.0) == pytest.approx(12.5, rel=1e-6)
+    assert estimation._rise(np.zeros((2, 2)), np.array([3.0, 4.0]), 2.0) == pytest.approx(20.0, rel=1e-6)
 
 
 def test_added_noise_has_the_sigma_of_all_its_coordinates():
     noise = np.random.default_rng(0).normal(0, 0.5, (200_000, 9))
-    assert estimate.added_sigma(0.5, 9) == 1.5
+    assert estimation.added_sigma(0.5, 9) == 1.5
     assert math.sqrt((noise**2).sum(axis=1).mean()) == pytest.approx(1.5, rel=0.01)
 
 
@@ -145,7 +145,7 @@ def test_the_logistic_minimum_is_stationary_to_ten_digits(labelled):
     shards, classes, found = labelled
     gradient = np.mean([optimum.logistic_gradient(s, found.theta, classes, L2) for s in shards], axis=0)
     assert np.linalg.norm(gradient) <= 1e-10 and found.theta_error <= 1e-10 / L2
-    other = estimate.logistic(shards, classes, L2, tolerance=1e-12)
+    other = estimation.logistic(shards, classes, L2, tolerance=1e-12)
     assert np.linalg.norm(other.theta - found.theta) <= found.theta_error + other.theta_error
 
 
@@ -171,7 +171,7 @@ def test_the_logistic_bounds_really_bound_at_random_points(labelled):
 
 def test_the_logistic_noise_bound_holds_at_random_points(labelled):
     shards, classes, found = labelled
-    bounds = estimate.logistic_sigma(shards, batch=3)
+    bounds = estimation.logistic_sigma(shards, batch=3)
     rng = np.random.default_rng(5)
     for (x, y), bound in zip(shards, bounds, strict=True):
         for point in 5 * rng.normal(size=(10, found.theta.size)):
@@ -181,10 +181,10 @@ def test_the_logistic_noise_bound_holds_at_random_points(labelled):
 
 def test_a_two_class_problem_nearly_attains_the_smoothness_bound():
     shards = [(np.array([[1.0], [1.0]]), np.array([0, 1]))]
-    found = estimate.logistic(shards, 2, L2)
+    found = estimation.logistic(shards, 2, L2)
     assert found.beta[0] == 0.5 + L2 and found.zeta[0] == 0.0 and np.allclose(found.theta, 0, atol=1e-9)
     points = np.array([[1e-4, -1e-4], [0.0, 0.0]])
-    measured = estimate.measure_beta(lambda t: optimum.logistic_gradient(shards[0], t, 2, L2), points)
+    measured = estimation.measure_beta(lambda t: optimum.logistic_gradient(shards[0], t, 2, L2), points)
     assert measured == pytest.approx(found.beta[0], rel=1e-6)
 
 
@@ -192,33 +192,33 @@ def test_measured_estimates_never_exceed_the_exact_or_certified_constants(shards
     rng = np.random.default_rng(6)
     some, classes, certified = labelled
     cases = [
-        (estimate.ridge(shards, L2), [lambda t, s=s: ridge_gradient(s, t) for s in shards]),
+        (estimation.ridge(shards, L2), [lambda t, s=s: ridge_gradient(s, t) for s in shards]),
         (certified, [lambda t, s=s: optimum.logistic_gradient(s, t, classes, L2) for s in some]),
     ]
     for found, gradients in cases:
         points = found.theta + rng.normal(0, 2, (30, found.theta.size))
         for i, gradient in enumerate(gradients):
-            assert estimate.measure_beta(gradient, points) <= found.beta[i] * (1 + 1e-12)
-            assert estimate.measure_mu(gradient, points) >= found.mu[i] * (1 - 1e-12)
+            assert estimation.measure_beta(gradient, points) <= found.beta[i] * (1 + 1e-12)
+            assert estimation.measure_mu(gradient, points) >= found.mu[i] * (1 - 1e-12)
         as_arrays = [np.stack([g(p) for p in points]) for g in gradients]
         delta = found.delta.max() + 1e-12
-        assert estimate.measure_delta(gradients, points, found.zeta.max(), found.theta) <= delta
-        assert estimate.measure_delta(as_arrays, points, found.zeta_gradient.max()) <= delta
-        assert estimate.measure_delta(gradients, found.theta[None], 0.0, found.theta) == pytest.approx(
+        assert estimation.measure_delta(gradients, points, found.zeta.max(), found.theta) <= delta
+        assert estimation.measure_delta(as_arrays, points, found.zeta_gradient.max()) <= delta
+        assert estimation.measure_delta(gradients, found.theta[None], 0.0, found.theta) == pytest.approx(
             found.delta.max(), rel=1e-6
         )
 
 
 def test_a_negative_measured_mu_refutes_convexity_and_one_point_shows_nothing():
     points = np.array([[-0.1], [0.1], [0.1]])
-    assert estimate.measure_mu(lambda t: -t, points) == -1.0
-    assert estimate.measure_beta(lambda t: -t, points) == pytest.approx(1.0)
-    assert estimate.measure_beta(lambda t: t, points[:1]) == 0.0
-    assert estimate.measure_mu(lambda t: t, points[:1]) == math.inf
+    assert estimation.measure_mu(lambda t: -t, points) == -1.0
+    assert estimation.measure_beta(lambda t: -t, points) == pytest.approx(1.0)
+    assert estimation.measure_beta(lambda t: t, points[:1]) == 0.0
+    assert estimation.measure_mu(lambda t: t, points[:1]) == math.inf
 
 
 def test_constants_take_the_worst_client_and_the_familys_zeta(shards):
-    found = estimate.ridge(shards, L2)
+    found = estimation.ridge(shards, L2)
     convex = found.constants(0.5, 0.1, d_min=0.7, alpha=0.01)
     assert (convex.m, convex.mu, convex.beta) == (4, found.mu.min(), found.beta.max())
     assert (convex.zeta, convex.delta, convex.sigma) == (found.zeta.max(), found.delta.max(), 0.1)
@@ -228,12 +228,12 @@ def test_constants_take_the_worst_client_and_the_familys_zeta(shards):
 def test_unusable_input_is_refused_by_name():
     x, y = np.ones((3, 2)), np.zeros(3, int)
     with pytest.raises(InputError, match="shards"):
-        estimate.ridge([], L2)
+        estimation.ridge([], L2)
     with pytest.raises(InputError, match="shard"):
-        estimate.ridge([(x, y[:2])], L2)
+        estimation.ridge([(x, y[:2])], L2)
     with pytest.raises(InputError, match="l2"):
-        estimate.logistic([(x, y)], 2, 0.0)
+        estimation.logistic([(x, y)], 2, 0.0)
     with pytest.raises(InputError, match="tolerance"):
-        estimate.logistic([(x, y)], 2, L2, tolerance=0.0)
+        estimation.logistic([(x, y)], 2, L2, tolerance=0.0)
     with pytest.raises(InputError, match="gradient"):
-        estimate.measure_beta(np.zeros((2, 2)), np.zeros((3, 2)))
+        estimation.measure_beta(np.zeros((2, 2)), np.zeros((3, 2)))

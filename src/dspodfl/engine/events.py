@@ -1,0 +1,283 @@
+"""The events of a stack of runs: what fires in a block of iterations, which links mix, and what it costs.
+
+Events are drawn for all runs and many iterations in one batch, on the device that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dspodfl import rng
+from dspodfl.algorithms import draws_independently
+from dspodfl.engine.counters import Ledger, Tally, Totals
+from dspodfl.network import Events, Part
+from dspodfl.rng import Stream
+
+if TYPE_CHECKING:
+    from dspodfl.engine.stack import Stack
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Iterations first … first + length − 1 of all runs: events, active mixing weights r_ij v̂_ij, and tallies."""
+
+    k: np.ndarray  # (iterations,)
+    v: Tensor  # (iterations, clients) bool
+    v_hat: Tensor  # (iterations, links) bool
+    active: Tensor  # (iterations, links), in the precision of the models
+    lr: Tensor  # (iterations, clients), likewise
+    tally: Tally
+    stack: Stack
+    ends: dict[int, int]
+    """Run -> the number of iterations after which it is over, of those that end in this block."""
+    over: frozenset[int]
+    """Runs that were over before it."""
+
+    @cached_property
+    def step(self) -> Tensor:
+        """α·v: how far along its gradient each client goes. Shape: (iterations, clients)."""
+        return self.lr * self.v
+
+    def events(self, r: int) -> Events:
+        """Return the events of one run.
+
+        Args:
+            r: The number of the run in the stack.
+
+        Returns:
+            v (iterations, clients of the run) and v̂ (iterations, links of the run), on the CPU.
+        """
+        v, v_hat = self.v[:, self.stack.rows[r]], self.v_hat[:, self.stack.links[r]]
+        return Events(v.cpu().numpy(), v_hat.cpu().numpy())
+
+
+class EventSampler:
+    """Draws the blocks of a stack, one after the other.
+
+    Most runs fire with the same probabilities at every iteration, whose thresholds are computed once; the others
+    compute theirs with each block. Nothing is drawn for runs that are over.
+
+    Args:
+        stack: The runs.
+        device: Where events are drawn.
+        dtype: Of the mixing weights and the learning rates.
+        start: What was counted before the first block; None: nothing.
+        iterations: The number of iterations of the loop.
+    """
+
+    def __init__(
+        self, stack: Stack, device: torch.device, dtype: torch.dtype, start: Totals | None, iterations: int
+    ) -> None:
+        self.stack, self.device, self.dtype = stack, device, dtype
+        self.ledger = Ledger(stack.runs, device, start)
+        self.caps = [run.last(iterations) for run in stack.runs]
+        self.wired = [r for r, run in enumerate(stack.runs) if not run.wiring.steady]
+        weight = joined([run.wiring.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
+        self.weight = torch.from_numpy(weight).to(device, dtype)
+        self._run_of = self._repeated([run.clients for run in stack.runs])
+        self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
+        self._limit = torch.tensor([run.limit for run in stack.runs], dtype=torch.float64, device=device)
+        self._spending = any(run.spends for run in stack.runs)
+        self._live = set(range(len(stack.runs))) - (stack.over(start, iterations, device) if start else set())
+        self._sort_runs()
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return self.stack.clients, self.stack.all_links
+
+    def _repeated(self, counts: list[int]) -> Tensor:
+        """Return the number of each run, as often as it has clients, or links."""
+        number = torch.arange(len(counts), device=self.device)
+        return torch.repeat_interleave(number, torch.tensor(counts, device=self.device))
+
+    def _sort_runs(self) -> None:
+        """Sort the runs that are not over by how their events are drawn."""
+        runs = [(r, self.stack.runs[r]) for r in sorted(self._live)]
+        steady = [r for r, run in runs if draws_independently(run.schedule) and run.schedule.steady(run.rates)]
+        self.moving = [r for r, run in runs if draws_independently(run.schedule) and r not in set(steady)]
+        self.called = [r for r, run in runs if not draws_independently(run.schedule)]
+        self.draws = self._bernoulli(steady, np.zeros(1, dtype=np.int64))
+
+    def block(self, k: np.ndarray) -> Block:
+        """Draw the events of some iterations, and compute what follows from them.
+
+        Args:
+            k: Consecutive iterations, (iterations,), after those of the block before.
+
+        Returns:
+            The block.
+        """
+        at = torch.from_numpy(k).to(self.device)[:, None]
+        v, v_hat = (torch.zeros((len(k), n), dtype=torch.bool, device=self.device) for n in self._sizes)
+        for clients, links in filter(None, (self.draws, self._bernoulli(self.moving, k))):
+            clients.draw(at, Stream.SGD, v)
+            links.draw(at, Stream.LINK, v_hat)
+        self._call_schedules(k, v, v_hat)
+        weight = self._weights(k, v_hat)
+        over = frozenset(range(len(self.stack.runs))) - self._live
+        tally, ends = self._tallied(k, at, v, v_hat)
+        return Block(k, v, v_hat, v_hat * weight, self._learning_rates(k), tally, self.stack, ends, over)
+
+    def _call_schedules(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> None:
+        """Write the events of the runs whose schedules are called for them."""
+        stack, device = self.stack, self.device
+        for r in self.called:
+            run = stack.runs[r]
+            some = k[k < self.caps[r]]  # what was recorded may end there
+            if len(some):
+                events = run.schedule(some, Part.whole(run.rates.graph, run.seed), run.rates)
+                v[: len(some), stack.rows[r]] = torch.from_numpy(np.ascontiguousarray(events.v)).to(device)
+                v_hat[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(events.v_hat)).to(device)
+
+    def _weights(self, k: np.ndarray, v_hat: Tensor) -> Tensor:
+        """Return the mixing weights, (iterations or 1, links); links that are not there do not fire."""
+        weight = self.weight.expand(len(k), -1).clone() if self.wired else self.weight
+        for r in self.wired:
+            present, ratio, _ = self.stack.runs[r].wiring.at(k)
+            weight[:, self.stack.links[r]] = torch.from_numpy(ratio).to(self.device, self.dtype)
+            if present is not None:
+                v_hat[:, self.stack.links[r]] &= torch.from_numpy(present).to(self.device)
+        return weight
+
+    def _learning_rates(self, k: np.ndarray) -> Tensor:
+        """Return the learning rate of every client, (iterations, clients)."""
+        runs = self.stack.runs
+        known = {id(run.learning_rate): run.learning_rate(k) for run in runs}
+        rates = np.stack([known[id(run.learning_rate)] for run in runs], axis=1)
+        return torch.from_numpy(rates).to(self.device, self.dtype)[:, self._run_of]
+
+    def _tallied(self, k: np.ndarray, at: Tensor, v: Tensor, v_hat: Tensor) -> tuple[Tally, dict[int, int]]:
+        """Remove the events of runs after their end, and count the rest; return the tally, and which runs end where."""
+        found, first, last = self.ledger.trial(k, v, v_hat), int(k[0]), int(k[-1]) + 1
+        ends = {r: self.caps[r] for r in self._live if self.caps[r] <= last}
+        if self._spending:
+            reached = ((found.tally.cost < self._limit).sum(dim=0) + first + 1).tolist()  # costs never fall
+            ends |= {r: min(reached[r], ends.get(r, last)) for r in self._live if reached[r] <= last}
+        if any(end < last for end in ends.values()):
+            stop = torch.tensor([ends.get(r, last) for r in range(len(self.caps))], device=self.device)
+            v &= at < stop[self._run_of]
+            v_hat &= at < stop[self._run_of_link]
+            found = self.ledger.trial(k, v, v_hat)
+        if ends:
+            self._live -= ends.keys()
+            self._sort_runs()
+        return self.ledger.book(found), ends
+
+    def _bernoulli(self, runs: list[int], k: np.ndarray) -> tuple[BernoulliDraws, BernoulliDraws] | None:
+        """Return the draws of the clients and of the links of some runs; None where there is no run."""
+        if not runs:
+            return None
+        p, q, client, ends, clients, links, both = [], [], [], [], [], [], []
+        for r in runs:
+            run, graph = self.stack.runs[r], self.stack.runs[r].rates.graph
+            assert draws_independently(run.schedule)
+            step, exchange = run.schedule.probabilities(k, run.rates)
+            p.append(step)
+            q.append(exchange)
+            client.append(np.arange(graph.n))
+            ends.append(graph.edges)
+            clients.append(np.arange(self.stack.rows[r].start, self.stack.rows[r].stop))
+            links.append(np.arange(self.stack.links[r].start, self.stack.links[r].stop))
+            both.append(np.full(graph.links, run.rates.two_sided))
+        seeds = [self.stack.runs[r].seed for r in runs]
+        i, number = np.concatenate(client), np.concatenate(clients)
+        seed = np.repeat(seeds, [len(n) for n in client])
+        of_clients = BernoulliDraws.of(joined(p), number, seed, i, np.zeros_like(i), self.device)
+        i, j = np.concatenate(ends).T
+        number, seed = np.concatenate(links), np.repeat(seeds, [len(n) for n in links])
+        return of_clients, BernoulliDraws.of(joined(q), number, seed, i, j, self.device, np.concatenate(both))
+
+
+@dataclass(frozen=True, eq=False)
+class BernoulliDraws:
+    """Clients or links that fire independently: those that draw, by address, and those that always fire.
+
+    A link with ``both`` draws at either end, and fires if one of the two draws does.
+    """
+
+    number: Tensor  # (entities,) their columns in the stack
+    always: Tensor  # (iterations or 1, entities)
+    drawn: Tensor  # (that draw,) columns of the stack, as what follows
+    threshold: Tensor  # (iterations or 1, that draw)
+    seed: Tensor
+    i: Tensor
+    j: Tensor
+    both: Tensor | None  # which of them draw at both ends; None: none
+
+    @staticmethod
+    def of(
+        p: np.ndarray,
+        number: np.ndarray,
+        seed: np.ndarray,
+        i: np.ndarray,
+        j: np.ndarray,
+        device: torch.device,
+        both: np.ndarray | None = None,
+    ) -> BernoulliDraws:
+        """Make the draws of entities from their probabilities.
+
+        Args:
+            p: Probabilities, (iterations or 1, entities).
+            number: The columns of the entities in the stack, (entities,).
+            seed: Of the run of each, (entities,).
+            i: The client, or the smaller end of the link, (entities,).
+            j: 0, or the larger end, (entities,).
+            device: Where words are drawn.
+            both: Which of them draw at both ends, (entities,); None: none.
+
+        Returns:
+            The draws, on the device.
+        """
+        always = p >= 1
+        drawn = np.flatnonzero(((p > 0) & ~always).any(axis=0))
+
+        def there(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+        return BernoulliDraws(
+            there(number),
+            there(always),
+            there(number[drawn]),
+            there(rng.threshold(p[:, drawn])),
+            there(seed[drawn]),
+            there(i[drawn]),
+            there(j[drawn]),
+            None if both is None or not both[drawn].any() else there(both[drawn]),
+        )
+
+    def draw(self, at: Tensor, stream: Stream, out: Tensor) -> None:
+        """Write which entities fire.
+
+        Args:
+            at: The iterations, (iterations, 1).
+            stream: SGD or LINK.
+            out: Where to write, (iterations, all entities of the stack), bool.
+        """
+        out[:, self.number] = self.always.expand(len(at), -1)
+        if not len(self.drawn):
+            return
+        word = rng.words(self.seed, stream, self.i, self.j, at, slots=1 if self.both is None else 2)
+        fires = word[..., 0] < self.threshold
+        if self.both is not None:
+            fires |= self.both & (word[..., 1] < self.threshold)
+        out[:, self.drawn] = fires
+
+
+def joined(runs: Sequence[np.ndarray]) -> np.ndarray:
+    """Concatenate arrays of runs; where one of them changes with the iteration, all get a row for each iteration.
+
+    Args:
+        runs: An array for each run, (iterations or 1, entities of the run).
+
+    Returns:
+        (iterations or 1, entities of all runs).
+    """
+    length = max(len(array) for array in runs)
+    return np.concatenate([np.broadcast_to(array, (length, array.shape[1])) for array in runs], axis=1)

@@ -1,0 +1,58 @@
+"""One run: an algorithm on the graph, the rates and the data of one seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dspodfl.algorithms import LearningRate, Schedule
+from dspodfl.network import Budget, Rates, Wiring
+from dspodfl.problem.data import Federation
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One algorithm on one seed: everything that decides its events, and the data its clients hold."""
+
+    algorithm: str
+    seed: int
+    wiring: Wiring
+    rates: Rates
+    schedule: Schedule
+    data: Federation
+    learning_rate: LearningRate
+    budget: Budget | None = None
+    """What the run may spend: nothing fires any more once it has. None: no limit but iterations."""
+    cap: int | None = None
+    """The most iterations of the run; None: as many as the loop makes."""
+    link_bytes: int = 0
+    """Bytes that one use of a link carries, both ways together."""
+    need: int | None = None
+    """Iterations that the run is expected to take; None: its cap."""
+
+    @property
+    def clients(self) -> int:
+        """The number of clients, m."""
+        return self.rates.graph.n
+
+    @property
+    def limit(self) -> float:
+        """The cost at which the run ends, in the unit of its budget."""
+        return math.inf if self.budget is None else self.budget.value
+
+    def last(self, iterations: int) -> int:
+        """Return the most iterations that the run takes.
+
+        Args:
+            iterations: The number of iterations of the loop.
+
+        Returns:
+            At most ``iterations``, the cap, and a budget of iterations.
+        """
+        counted = self.budget is not None and self.budget.kind == "iterations"
+        return min(iterations, self.cap or iterations, math.ceil(self.limit) if counted else iterations)
+
+    @property
+    def spends(self) -> bool:
+        """Whether its events, and not its iterations alone, decide where the run ends."""
+        return self.budget is not None and self.budget.kind != "iterations"
