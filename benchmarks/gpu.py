@@ -5,7 +5,6 @@ Every function takes the device and the sizes, so that all of them can be tried 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import statistics
 import tempfile
@@ -33,8 +32,9 @@ from dspodfl.network import Graph, generate
 from dspodfl.problem.data import Dataset, Federation, partitions
 from dspodfl.problem.models import Model
 from dspodfl.problem.models import build as build_model
-from dspodfl.study.builder import Own, build
-from dspodfl.study.study import Study, measure
+from dspodfl.study import UserInputs, build
+from dspodfl.study.runner import measure
+from dspodfl.study.study import Study, joined
 
 _GIB = 2**30
 _BLOCK = 400
@@ -77,9 +77,8 @@ def joined_study(dataset: Dataset, seeds: int, iterations: int, every: int) -> S
             train={"iterations": iterations, "batch_size": BATCH},
             eval={"every": every},
         )
-        studies.append(build(config, Own(data=dataset))[1])
-    first, second = studies
-    return dataclasses.replace(first, runs=first.runs + second.runs, rules=first.rules + second.rules)
+        studies.append(build(config, UserInputs(data=dataset))[1])
+    return joined(studies)
 
 
 def whole_study(bench: Bench, dataset: Dataset, seeds: int, iterations: int, every: int) -> Iterator[Row]:

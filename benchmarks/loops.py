@@ -29,7 +29,7 @@ class _Loop:
         self.loss = LOSSES[model.loss]()
         self.shards = run.data.shards
         graph = run.rates.graph
-        _, weight, _ = run.wiring.at(np.zeros(1, dtype=np.int64))
+        _, weight, _ = run.topology.at(np.zeros(1, dtype=np.int64))
         self.p = torch.from_numpy(matrix(graph.n, graph.edges, weight[0])).float()
         self.start = model.initial(run.seed)
 

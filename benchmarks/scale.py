@@ -33,8 +33,8 @@ from dspodfl.engine.transport.torch_distributed import Group, launch, launched
 from dspodfl.problem.data import load, parts
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
-from dspodfl.study.division import expected_rows
 from dspodfl.study.placement import cut, place
+from dspodfl.study.work_split import expected_rows
 
 BATCH = 16
 _STRIDE = 10

@@ -14,7 +14,7 @@ from dspodfl.engine import Run
 from dspodfl.errors import DataError
 from dspodfl.network import Graph
 from dspodfl.network.rates import Beta, Rates
-from dspodfl.network.topology import Static, Wiring
+from dspodfl.network.topology import Static, WeightedTopology
 from dspodfl.problem.data import Dataset, Federation, load, partitions
 
 SHAPES = {"fmnist": ((1, 28, 28), 60_000, 10_000), "cifar10": ((3, 32, 32), 50_000, 10_000)}
@@ -94,7 +94,7 @@ def make_run(
     return Run(
         algorithm=algorithm,
         seed=seed,
-        wiring=Wiring(Static(graph), "metropolis"),
+        topology=WeightedTopology(Static(graph), "metropolis"),
         rates=Rates(graph, rates_seed, Beta(beta, beta), Beta(beta, beta)),
         schedule=named(algorithm),
         data=data,

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from dspodfl.analysis import COLUMNS
 from dspodfl.config import AlgorithmTable, Config
-from dspodfl.config.reference import Key, keys, summary, tag, tag_key, written
+from dspodfl.config.reference import Key, keys, summary, tag, tag_key, writable
 from dspodfl.config.toml import inline
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -54,7 +54,7 @@ def tables() -> str:
 
 
 def _table(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
-    alternatives = written(key.tables)
+    alternatives = writable(key.tables)
     members = keys(alternatives[0])
     if len(alternatives) > 1:
         members = _common(alternatives)
@@ -63,12 +63,12 @@ def _table(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
     if members:
         yield from _key_table(members)
     for member in members:
-        inner = tuple(written(member.tables))
+        inner = tuple(writable(member.tables))
         if len(inner) == 1:
             yield from ("", f"`{key.name}.{member.name}`:", "", *_key_table(keys(inner[0])))
         elif inner and inner not in shown:
             shown.add(inner)
-            again = [other.name for other in members if tuple(written(other.tables)) == inner]
+            again = [other.name for other in members if tuple(writable(other.tables)) == inner]
             names = ", ".join(f"`{key.name}.{name}`" for name in again)
             yield from ("", f"{names}, one of:", "", *_alternatives(list(inner), set()))
 

@@ -59,7 +59,7 @@ def resumed(team, folder, changes):
     each = changes | {"checkpoint": {"every_iterations": 1, "keep": 100}}
     whole = kept(team, Path(folder), each)
     same = []
-    for path in CheckpointStore(Path(folder)).sealed()[::-1]:
+    for path in CheckpointStore(Path(folder)).committed()[::-1]:
         found = load(path)
         again = kept(team, Path(folder), changes, Unfinished(Path(folder), found, found.about["config"], {}))
         models = all(
@@ -84,7 +84,9 @@ class MixesTwice:
 def mixed_twice(team, changes):
     """A study under a rule that mixes twice in every iteration; its result, on rank 0."""
     simulation = Simulation(Config(**changes), device="cpu", team=team)
-    simulation.study = replace(simulation.study, rules=[MixesTwice()] * len(simulation.study.runs))
+    rule = MixesTwice()
+    methods = [replace(method, rule=rule) for method in simulation.study.algorithms]
+    simulation.study = replace(simulation.study, algorithms=methods)
     for _ in simulation:
         pass
     result = simulation.result()

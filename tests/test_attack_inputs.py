@@ -135,7 +135,7 @@ def test_samples_that_do_not_fit_together_are_refused_before_any_is_unpacked(tmp
     for file in ("a", "b", "c", "test"):
         np.savez_compressed(tmp_path / f"{file}.npz", x=np.zeros((1000, 100), np.float32), y=np.zeros(1000, int))
     monkeypatch.setattr("dspodfl.errors.memory.available", lambda: 10**6)
-    monkeypatch.setattr("dspodfl.errors.bounded.Npz.__getitem__", lambda self, name: pytest.fail("unpacked"))
+    monkeypatch.setattr("dspodfl.errors.bounded.npz.Npz.__getitem__", lambda self, name: pytest.fail("unpacked"))
     with pytest.raises(DataError, match=r"all its samples.* takes 3 MiB, and 1,000,000 bytes of memory are free"):
         load_npz(tmp_path)
 

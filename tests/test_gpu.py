@@ -18,7 +18,7 @@ from dspodfl.engine.steppers import cuda_base
 from dspodfl.network import generate
 from dspodfl.network.budget import Budget
 from dspodfl.network.rates import Beta
-from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.problem import Problem
 from dspodfl.study.builder import build
 
@@ -70,7 +70,7 @@ def test_a_study_on_cuda_is_the_study_on_the_cpu(model):
 
 
 def test_minibatches_on_cuda_are_those_of_the_cpu():
-    _, study, _ = build(config())
+    _, study = build(config())
     runs = [(r.seed, r.data) for r in study.runs]
     on_cpu, on_cuda = (Problem(study.model, runs, batch_size=16, device=device) for device in ("cpu", "cuda"))
     k = np.arange(5, 25)
@@ -84,7 +84,7 @@ def test_events_and_delays_drawn_on_cuda_are_those_of_the_cpu_to_the_last_bit():
         *five_runs(data, refresh=7, two_sided=True),
         *five_runs(data, n=3),
         make_run(data=data, graph=erdos_renyi(80, 3, p=0.3)),  # more links than are added in one row
-        make_run(seed=8, data=data, topology=Flicker(erdos_renyi(5, 1), 7, 0.5)),
+        make_run(seed=8, data=data, topology=BernoulliLinks(erdos_renyi(5, 1), 7, 0.5)),
         make_run(seed=9, data=data, topology=Waypoint(start, 1, 0.45, 60, (0.02, 0.1))),
     ]
     stack = Stack(runs)
@@ -206,12 +206,12 @@ def test_minibatches_of_the_active_clients_are_those_of_their_numbers(name):
     data = federation(dataset, 6)
     problem = Problem(model, [(0, data), (0, data)], batch_size=4, device="cuda")  # two runs share their minibatches
     rows = problem.minibatches(np.arange(3))
-    order, homes = (torch.stack([torch.randperm(12) for _ in range(3)]).cuda() for _ in range(2))
+    order, row_index = (torch.stack([torch.randperm(12) for _ in range(3)]).cuda() for _ in range(2))
     for t in range(3):
         drawn, at = problem.draws(np.arange(3)), torch.tensor([t], device="cuda")
-        who, home, x, y = problem.minibatch(order, drawn, homes, at, 5)
+        who, model_row, x, y = problem.minibatch(order, drawn, row_index, at, 5)
         assert torch.equal(who, order[t, :5])
-        assert torch.equal(home, homes[t, who])
+        assert torch.equal(model_row, row_index[t, who])
         assert torch.equal(y, problem.targets(rows[t, who]))
         assert torch.allclose(x, problem.inputs(rows[t, who]), rtol=0, atol=1e-6)
 
@@ -249,7 +249,7 @@ def test_every_rule_on_cuda_is_that_on_the_cpu(name, order):
 
 
 def test_a_large_run_twice_is_the_same_bit_by_bit():
-    """No additions in an order that is left to chance."""
+    """No additions in an order that is left to probability."""
     dataset = classified(samples=2000)
     for name in ("svm", "mlp"):
         model = MODELS[name]()[0]

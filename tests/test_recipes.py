@@ -54,8 +54,8 @@ def recipes() -> dict[str, list[Block]]:
 RECIPES = recipes()
 
 
-def test_there_are_ten_recipes_each_of_one_source_file_and_one_test():
-    assert len(RECIPES) == 10
+def test_there_are_eleven_recipes_each_of_one_source_file_and_one_test():
+    assert len(RECIPES) == 11
     for title, blocks in RECIPES.items():
         sources = {block.file for block in blocks if block.file.startswith("src/")}
         tests = [block.file for block in blocks if block.file.startswith("tests/")]
@@ -117,6 +117,6 @@ def test_a_recipe_followed_to_the_letter_works(title, outcome):
     assert results and all(word == "PASSED" for _, word in results), outcome["tests"][-6000:]
 
 
-@pytest.mark.parametrize("name", ["wheel", "power", "stripes", "quarter"])
+@pytest.mark.parametrize("name", ["wheel", "power", "stripes", "quarter", "outage"])
 def test_what_a_recipe_adds_is_listed(name, outcome):
     assert re.search(rf"^  {name} ", outcome["list"], re.MULTILINE), outcome["list"]

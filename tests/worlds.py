@@ -14,7 +14,7 @@ from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Counters, Run, Stack, simulate
 from dspodfl.network import Graph, generate
 from dspodfl.network.rates import Rates, Uniform
-from dspodfl.network.topology import Static, Wiring
+from dspodfl.network.topology import Static, WeightedTopology
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build, from_module
 from dspodfl.problem.problem import Problem
@@ -138,7 +138,7 @@ def make_run(
     return Run(
         algorithm=algorithm,
         seed=seed,
-        wiring=Wiring(topology, weights),
+        topology=WeightedTopology(topology, weights),
         rates=Rates(graph, seed, sgd or Uniform(), link or Uniform(), **rates),
         schedule=schedule or named(algorithm),
         data=federation(data, graph.n, seed) if isinstance(data, Dataset) else data,

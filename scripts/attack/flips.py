@@ -210,7 +210,7 @@ def _try(kind: Kind, folder: Path, path: Path, bit: int) -> str | None:
     if damage and (read is None or read != whole):
         parts = {path.name, path.parent.name} if path.parent != folder else {path.name}
         return None if any(part in line for line in damage for part in parts) else f"bit {bit} of {name}: not named"
-    if not damage and read == whole and name == "metrics.journal":
+    if not damage and read == whole and name == "metrics.jsonl":
         return None  # the line break of the last line, which says nothing
     return f"bit {bit} of {name}: verify says {damage}, and it is read as {'whole' if read == whole else 'other'}"
 

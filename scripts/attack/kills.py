@@ -102,7 +102,7 @@ class _Spy:
             if not (given and self._below(given[0])) and not named.get("dir_fd"):
                 return real(*given, **named)
             tear = None
-            # What was forced onto the device before cannot be torn: a journal grows by writes, which are torn below.
+            # What was forced onto the device before cannot be torn: a log grows by writes, which are torn below.
             if name == "fsync" and os.path.basename(os.readlink(f"/proc/self/fd/{given[0]}")).startswith(".dspodfl-"):
                 size = os.fstat(given[0]).st_size // 2
                 tear = (lambda: truncate(given[0], size)) if os.path.isfile(f"/proc/self/fd/{given[0]}") else None

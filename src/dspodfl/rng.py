@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy  # its submodules are imported where they are first used
 
 from dspodfl import _kernels
 
@@ -249,7 +249,7 @@ def normal(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *,
         A NumPy array of float64, (..., count) with the broadcast shape in front.
     """
     u = np.asarray(uniform(seed, stream, i, j, k, count=count, first=first))
-    return special.ndtri(np.clip(u + 2.0**-54, None, 1.0 - 2.0**-53))
+    return scipy.special.ndtri(np.clip(u + 2.0**-54, None, 1.0 - 2.0**-53))
 
 
 def permutation(seed: int, stream: Stream, n: int, *, i: int = 0, j: int = 0, k: int = 0) -> np.ndarray:

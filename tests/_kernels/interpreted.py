@@ -68,11 +68,11 @@ def mixing_is_the_product_with_p():
 
 def steps_touch_their_rows_and_columns_alone():
     out, gradient = drawn(12, 300), drawn(4, 300, seed=1)
-    homes = torch.tensor([[0] * 6, [6, 7, 8, 9, 10, 11], [6, 1, 2, 9, 4, 5]]).int()
+    row_index = torch.tensor([[0] * 6, [6, 7, 8, 9, 10, 11], [6, 1, 2, 9, 4, 5]]).int()
     step = torch.tensor([[0.0] * 6, [0.5, 0.0, 2.0, 0.0, 1.0, 0.25]])
     who, expected = torch.tensor([4, 0, 3, 2]), out.clone()
-    expected[homes[2, who].long(), 64:200] -= step[1, who, None] * gradient[:, 64:200]
-    mixing.less(out, gradient, who, step, homes, NOW, 64, 200)
+    expected[row_index[2, who].long(), 64:200] -= step[1, who, None] * gradient[:, 64:200]
+    mixing.less(out, gradient, who, step, row_index, NOW, 64, 200)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
 
 
@@ -80,10 +80,10 @@ def minibatches_are_normalized_samples():
     x = torch.randint(0, 256, (20, 3, 4, 5), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     y, rows = torch.arange(20) % 4, torch.randint(0, 20, (2, 3, 4), dtype=torch.int32)
     batch_of, order = torch.tensor([0, 1, 2, 1]), torch.tensor([[0, 1, 2, 3], [3, 1, 0, 2]])
-    homes = torch.tensor([[0, 1, 2, 3], [4, 1, 6, 3]], dtype=torch.int32)
-    who, home, images, labels = minibatch.minibatch(x, y, 1 / 255, -0.3, batch_of, order, rows, homes, NOW, 3)
+    row_index = torch.tensor([[0, 1, 2, 3], [4, 1, 6, 3]], dtype=torch.int32)
+    who, model_row, images, labels = minibatch.minibatch(x, y, 1 / 255, -0.3, batch_of, order, rows, row_index, NOW, 3)
     mine = rows[1][batch_of[who]].long()
-    assert who.tolist() == [3, 1, 0] and home.tolist() == [3, 1, 4] and torch.equal(labels, y[mine])
+    assert who.tolist() == [3, 1, 0] and model_row.tolist() == [3, 1, 4] and torch.equal(labels, y[mine])
     torch.testing.assert_close(images, x[mine].float() / 255 - 0.3, rtol=0, atol=1e-6)
 
 
@@ -110,12 +110,12 @@ def steps_of_linear_models_are_their_gradients():
 
 
 def convolutions_are_pytorchs():
-    clients, channels, maps = 2, 3, 8
-    theta, x = drawn(clients, 32 + 9 * channels * maps), drawn(clients, 2, 6, 5, channels, seed=1)
+    clients, channels, out_channels = 2, 3, 8
+    theta, x = drawn(clients, 32 + 9 * channels * out_channels), drawn(clients, 2, 6, 5, channels, seed=1)
     assert conv.available("cpu")
-    out, _ = conv.forward(x, theta, 32, 0, maps, relu=True)
-    weights = theta[:, 32:].view(-1, maps, 3, 3, channels).permute(0, 1, 4, 2, 3)
-    each = zip(x.permute(0, 1, 4, 2, 3), weights, theta[:, :maps], strict=True)
+    out, _ = conv.forward(x, theta, 32, 0, out_channels, relu=True)
+    weights = theta[:, 32:].view(-1, out_channels, 3, 3, channels).permute(0, 1, 4, 2, 3)
+    each = zip(x.permute(0, 1, 4, 2, 3), weights, theta[:, :out_channels], strict=True)
     expected = torch.stack([functional.relu(functional.conv2d(*three, padding=1)) for three in each])
     torch.testing.assert_close(out.permute(0, 1, 4, 2, 3), expected, rtol=0, atol=1e-4)
 

@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     """Where compiled code is kept, with that of one function in it."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     _cache._say.cache_clear()
-    assert _cache.kept(doubled)(4) == 8
+    assert _cache.cached(doubled)(4) == 8
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(path.suffix for path in files) == [".nbc", ".nbi"]
     return tmp_path
@@ -30,7 +30,7 @@ def hits(capsys):
     """What a new process would find: whether the code came from disk, and what is said."""
     capsys.readouterr()
     _cache._say.cache_clear()
-    function = _cache.kept(doubled)
+    function = _cache.cached(doubled)
     assert function(4) == 8
     return sum(function.stats.cache_hits.values()), capsys.readouterr().err
 

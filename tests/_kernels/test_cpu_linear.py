@@ -33,15 +33,15 @@ def plain(theta, x, scale, shift, y, rows, batch_of, step, ptr, col, link, activ
             if step[t, n]:
                 row = rows[t, batch_of[n]]
                 w = theta[n].reshape(-1, inputs.shape[1])
-                slope = slopes(inputs[row] @ w.T, y[row], loss) / len(row)
-                new[n] -= step[t, n] * (slope.T @ inputs[row]).ravel()
+                grad = gradients(inputs[row] @ w.T, y[row], loss) / len(row)
+                new[n] -= step[t, n] * (grad.T @ inputs[row]).ravel()
                 if l2:
                     new[n] -= step[t, n] * theta.dtype.type(l2) * theta[n]
         theta = new
     return theta
 
 
-def slopes(s, y, loss):
+def gradients(s, y, loss):
     if loss == "squared_error":
         return s - y[:, None]
     own = np.eye(s.shape[1], dtype=s.dtype)[y]
@@ -96,7 +96,7 @@ def world(seed, loss="hinge", dtype=np.float32, stored=np.uint8, bias=True, l2=0
 
 def advanced(w, threads=1):
     theta = w["theta"].copy()
-    compiled.advance(**{**w, "theta": theta}, other=np.full_like(theta, np.nan), threads=threads)
+    compiled.advance(**{**w, "theta": theta}, back_buffer=np.full_like(theta, np.nan), threads=threads)
     return theta
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dspodfl._kernels.cuda import loss_head as head
-from dspodfl.problem.models.stacked.network import SLOPES
+from dspodfl.problem.models.stacked.network import LOSS_GRADIENTS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,7 @@ TOLERANCE = {"fp32": 1e-5, "tf32": 3e-3}
     ],
 )
 @pytest.mark.parametrize("indexed", [True, False])
-def test_slopes_are_those_of_the_loss_and_the_linear_layer(loss, outputs, features, batch, biased, indexed, precision):
+def test_gradients_are_those_of_loss_and_linear_layer(loss, outputs, features, batch, biased, indexed, precision):
     draw = torch.Generator().manual_seed(0)
     clients, size = 4, outputs * features
     weight, bias = 8, 8 + size + 3
@@ -34,7 +34,7 @@ def test_slopes_are_those_of_the_loss_and_the_linear_layer(loss, outputs, featur
     labels = torch.randint(0, outputs, (clients, batch), generator=draw)
     y = (torch.randn(clients, batch, generator=draw) if loss == "squared_error" else labels).cuda()
     out = torch.full((clients, theta.shape[1]), torch.nan, device="cuda")
-    back = head.gradient(
+    grad_x = head.gradient(
         x, y, theta, weight, bias if biased else None, outputs, out,
         loss=loss, l2=0.1, precision=precision, index=index,
     )  # fmt: skip
@@ -42,10 +42,10 @@ def test_slopes_are_those_of_the_loss_and_the_linear_layer(loss, outputs, featur
     w = owned[:, weight : weight + size].view(clients, outputs, features)
     b = owned[:, bias : bias + outputs]
     scores = x.double() @ w.mT + (b[:, None] if biased else 0.0)
-    slope = SLOPES[loss](scores, y if loss != "squared_error" else y.double())
-    expected = [(back, slope @ w), (out[:, weight : weight + size], (slope.mT @ x.double() + 0.1 * w).flatten(1))]
+    grad = LOSS_GRADIENTS[loss](scores, y if loss != "squared_error" else y.double())
+    expected = [(grad_x, grad @ w), (out[:, weight : weight + size], (grad.mT @ x.double() + 0.1 * w).flatten(1))]
     if biased:
-        expected.append((out[:, bias : bias + outputs], slope.sum(dim=1) + 0.1 * b))
+        expected.append((out[:, bias : bias + outputs], grad.sum(dim=1) + 0.1 * b))
     for got, wanted in expected:
         assert float((got.double() - wanted).norm() / wanted.norm()) < TOLERANCE[precision]
     assert out[:, :weight].isnan().all()

@@ -1,4 +1,4 @@
-"""Triton kernels on a GPU, each against its plain twin."""
+"""Triton kernels on a GPU, each against its reference implementation."""
 
 import numpy as np
 import pytest
@@ -66,39 +66,39 @@ def test_mixing_by_runs_is_the_product_with_p(n, stepping):
         assert torch.allclose(out, expected, rtol=0, atol=1e-5)
 
 
-def housed(stack, block):
+def row_index_width(stack, block):
     """Homes of three iterations: half of the clients begin in their second rows, and whoever mixes changes rows."""
     n = stack.clients
     mixes = torch.zeros(3, n, dtype=torch.bool, device="cuda")
     for t in range(3):
         mixes[t, torch.from_numpy(stack.edges).cuda()[block.v_hat[t]].flatten()] = True
-    homes = [torch.arange(n, device="cuda") + n * (torch.arange(n, device="cuda") % 2)]
+    row_index = [torch.arange(n, device="cuda") + n * (torch.arange(n, device="cuda") % 2)]
     for t in range(3):
-        homes.append(torch.where(mixes[t], (homes[t] + n) % (2 * n), homes[t]))
-    return torch.stack(homes).int(), mixes
+        row_index.append(torch.where(mixes[t], (row_index[t] + n) % (2 * n), row_index[t]))
+    return torch.stack(row_index).int(), mixes
 
 
 @pytest.mark.parametrize("sizes", [[5, 5, 5], [16] * 3, [3, 8, 1], [200]])
 def test_models_that_mix_go_to_their_other_rows_and_the_others_are_not_touched(sizes):
     stack, block, p = stacked(sizes)
     n, device = stack.clients, torch.device("cuda")
-    homes, mixes = housed(stack, block)
+    row_index, mixes = row_index_width(stack, block)
     links, width = mixing.Links.of(stack.neighbours, device), 3000
     uniform = len(set(sizes)) == 1 and sizes[0] <= mixing.SMALL
     for t in range(3):
         assert mixes[t].any()
         theta = torch.randn(n, width, device="cuda")
         both = torch.full((2 * n, width), torch.nan, device="cuda")
-        both[homes[t]] = theta
-        both[homes[t][~mixes[t]], 5] = torch.nan  # whoever does not mix is not read, either
+        both[row_index[t]] = theta
+        both[row_index[t][~mixes[t]], 5] = torch.nan  # whoever does not mix is not read, either
         expected = both.clone()
-        expected[homes[t + 1][mixes[t]]] = (p[t] @ theta)[mixes[t]]
+        expected[row_index[t + 1][mixes[t]]] = (p[t] @ theta)[mixes[t]]
         by_rows = both.clone()
-        mixing.mix_rows(by_rows, by_rows, links, block.active, at(t), homes=homes)
+        mixing.mix_rows(by_rows, by_rows, links, block.active, at(t), row_index=row_index)
         assert torch.allclose(by_rows, expected, rtol=0, atol=1e-5, equal_nan=True)
         if uniform:
             dense = Matrices(stack, device)(block.active)
-            mixing.mix_runs(both, both, dense, at(t), homes=homes)
+            mixing.mix_runs(both, both, dense, at(t), row_index=row_index)
             assert torch.allclose(both, expected, rtol=0, atol=1e-5, equal_nan=True)
 
 
@@ -115,12 +115,12 @@ def test_what_does_not_fire_is_not_read():
 
 def test_steps_are_taken_off_the_rows_and_columns_they_are_of():
     out, gradient = torch.randn(12, 5000, device="cuda"), torch.randn(4, 5000, device="cuda")
-    homes = torch.tensor([[0] * 6, [6, 7, 8, 9, 10, 11], [6, 1, 2, 9, 4, 5]], device="cuda").int()
+    row_index = torch.tensor([[0] * 6, [6, 7, 8, 9, 10, 11], [6, 1, 2, 9, 4, 5]], device="cuda").int()
     step = torch.tensor([[0.0] * 6, [0.5, 0.0, 2.0, 0.0, 1.0, 0.25]], device="cuda")
     who = torch.tensor([4, 0, 3, 2], device="cuda")
     expected = out.clone()
-    expected[homes[2, who], 64:4000] -= step[1, who, None] * gradient[:, 64:4000]
-    mixing.less(out, gradient, who, step, homes, at(1), 64, 4000)
+    expected[row_index[2, who], 64:4000] -= step[1, who, None] * gradient[:, 64:4000]
+    mixing.less(out, gradient, who, step, row_index, at(1), 64, 4000)
     assert torch.allclose(out, expected, rtol=0, atol=1e-6)
     untouched = [row for row in range(12) if row not in {4, 6, 2}]
     assert torch.equal(out[untouched], expected[untouched])

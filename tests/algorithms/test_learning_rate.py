@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dspodfl.algorithms import LEARNING_RATES
 from dspodfl.algorithms.learning_rate import Constant, Diminishing, Step
 
 K = np.array([0, 1, 2, 9, 10, 11, 30, 1000])
@@ -28,3 +29,9 @@ def test_a_diminishing_rate_has_the_values_computed_by_hand():
 
 def test_a_step_rate_falls_at_multiples_of_every_and_not_before():
     assert Step(1.0, every=5, factor=0.5)(np.array([0, 4, 5, 9, 10])).tolist() == [1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+def test_learning_rates_are_made_by_name_and_describe_themselves():
+    assert LEARNING_RATES["diminishing"].make({}, {"value": 0.2, "gamma": 3.0}) == Diminishing(0.2, gamma=3.0)
+    assert [one.name for one in LEARNING_RATES["step"].parameters] == ["value", "every", "factor"]
+    assert LEARNING_RATES.lines()["constant"] == "α(k) = value."

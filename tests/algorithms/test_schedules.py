@@ -15,7 +15,7 @@ from dspodfl.algorithms.schedules import Cycles, Replay, Sporadic, dfedavg, draw
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, Part, generate
 from dspodfl.network.events import Events
-from dspodfl.network.rates import Beta, Given, Rates, Uniform
+from dspodfl.network.rates import Beta, FixedValues, Rates, Uniform
 from dspodfl.rng import Stream
 
 LENGTH = 60
@@ -51,8 +51,8 @@ HOW_RATES_MOVE = {
     "constant": {},
     "two-sided": {"two_sided": True},
     "refresh": {"refresh": 7},
-    "growth": {"growth": Diminishing(0.1, 5.0)},
-    "refresh and growth": {"refresh": 11, "growth": Diminishing(0.1, 20.0)},
+    "growth": {"growth": Diminishing(0.1, gamma=5.0)},
+    "refresh and growth": {"refresh": 11, "growth": Diminishing(0.1, gamma=20.0)},
 }
 
 
@@ -150,7 +150,7 @@ RING = generate("ring", 6, 0)
 
 
 def long_events(name, two_sided=False, seed=1):
-    rates = Rates(RING, seed, Given(D), Given(B), two_sided=two_sided)
+    rates = Rates(RING, seed, FixedValues(D), FixedValues(B), two_sided=two_sided)
     return named(name)(np.arange(LONG), Part.whole(RING, seed), rates)
 
 
@@ -229,7 +229,7 @@ def test_events_are_the_documented_comparison_of_an_addressed_word_with_a_thresh
 
 @given(graphs(least=1, most=7), st.integers(0, 2**40), st.booleans())
 def test_dgd_rg_and_sporadic_sgd_are_dspodfl_with_rates_of_one_in_their_place(graph, seed, two_sided):
-    one = Given(1.0)
+    one = FixedValues(1.0)
     rates = {
         (sgd, link): Rates(
             graph,
@@ -271,9 +271,9 @@ def test_dfedavg_takes_d_steps_without_exchange_then_exchanges_without_a_step(gr
 
 def test_the_length_of_a_cycle_is_the_mean_of_one_over_d_rounded_up():
     graph = generate("path", 4, 0)
-    rates = Rates(graph, 0, Given([1.0, 0.5, 0.25, 0.2]), Given(1.0))  # 1/d: 1, 2, 4, 5; mean 3
+    rates = Rates(graph, 0, FixedValues([1.0, 0.5, 0.25, 0.2]), FixedValues(1.0))  # 1/d: 1, 2, 4, 5; mean 3
     assert Cycles().length(0, rates) == 3
-    rates = Rates(graph, 0, Given([1.0, 0.5, 0.25, 0.19]), Given(1.0))  # mean a little above 3
+    rates = Rates(graph, 0, FixedValues([1.0, 0.5, 0.25, 0.19]), FixedValues(1.0))  # mean a little above 3
     assert Cycles().length(0, rates) == 4
     exchanges = Cycles().exchange(np.arange(12), rates)
     assert np.flatnonzero(exchanges).tolist() == [4, 9]

@@ -9,8 +9,9 @@ from scipy import stats
 
 from dspodfl.analysis.comparison import compare, sentence, table
 from dspodfl.analysis.costs import Cost
+from dspodfl.analysis.measures import ACCURACY, ERROR
 from dspodfl.analysis.metrics import METRICS
-from dspodfl.analysis.standings import ACCURACY, ERROR, choose_targets
+from dspodfl.analysis.targets import choose_targets
 from dspodfl.ui.console.results import print_table
 
 BUDGET = {"train": {"until": {"delay": 100.0}}}

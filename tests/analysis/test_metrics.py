@@ -1,11 +1,14 @@
 """The columns of metrics.parquet: one registry, and null in files that are older than a column."""
 
+import pickle
+from dataclasses import FrozenInstanceError
+
 import pandas as pd
 import pytest
 from scripts import config_docs
 
 from dspodfl.analysis import metrics
-from dspodfl.analysis.metrics import COLUMNS, METRICS, Column, complete
+from dspodfl.analysis.metrics import COLUMNS, METRICS, Column, MetricsRow, complete
 
 
 @pytest.fixture
@@ -45,3 +48,28 @@ def test_a_later_column_is_of_numbers_which_may_be_null():
 def test_the_page_of_the_output_has_the_columns_of_the_registry():
     text = config_docs.OUTPUT.read_text(encoding="utf-8")
     assert config_docs.output(text) == text, "run python -m scripts.config_docs"
+
+
+def test_a_row_has_every_column_in_the_order_of_the_file():
+    row = MetricsRow.of({"algorithm": "dgd", "seed": 3, "iteration": 7, "loss": 0.5, "accuracy": float("nan")})
+    assert tuple(row) == METRICS and len(row) == len(METRICS)
+    assert (row["algorithm"], row["seed"], row["iteration"], row["diverged"]) == ("dgd", 3, 7, False)
+    assert (row["loss"], row["accuracy"], row["bytes"]) == (0.5, None, None)
+    assert row == dict(row) == pickle.loads(pickle.dumps(row))
+    with pytest.raises(KeyError):
+        row["none of ours"]
+
+
+def test_a_row_cannot_be_changed():
+    row = MetricsRow.of({"algorithm": "dgd", "seed": 3, "iteration": 7})
+    with pytest.raises(FrozenInstanceError):
+        row.iteration = 8
+    with pytest.raises(TypeError):
+        row["iteration"] = 8
+
+
+@pytest.mark.parametrize("name", ["algorithm", "seed", "iteration"])
+def test_a_row_names_its_run_and_iteration(name):
+    values = {"algorithm": "dgd", "seed": 3, "iteration": 7}
+    with pytest.raises(KeyError, match=name):
+        MetricsRow.of({key: value for key, value in values.items() if key != name})

@@ -15,11 +15,11 @@ from dspodfl.engine import LocalTransport
 from dspodfl.network import Part, generators
 from dspodfl.problem.data import DATASETS
 from dspodfl.problem.problem import Problem
-from dspodfl.study.builder import Own, build
-from dspodfl.study.division import choose_split
+from dspodfl.study import UserInputs, build
 from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.study.study import Study
+from dspodfl.study.work_split import choose_split
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def built(own=None, **changes) -> Study:
 
 def setting(at=0, /, **changes):
     """What all algorithms of a seed share."""
-    return next(s for s in build(tiny(**changes))[2] if s.seed == at)
+    return next(s for s in build(tiny(**changes))[1].settings if s.seed == at)
 
 
 def links(**changes):
@@ -70,7 +70,7 @@ def b(*k, **changes):
 
 def present(iterations, **changes):
     """Which links exist when. Shape: (iterations, links)."""
-    return setting(**changes).wiring.topology.present(np.arange(iterations))
+    return setting(**changes).topology.present(np.arange(iterations))
 
 
 def events(algorithm, iterations, **changes):
@@ -190,12 +190,12 @@ def test_the_count_of_clients_is_that_of_graph_rates_and_shards():
 @says("GraphTable.weights")
 def test_weights_decide_how_much_neighbours_count():
     def weight(rule):
-        return setting(graph={"kind": "ring", "weights": rule}).wiring.at(np.zeros(1, dtype=int))[1][0, 0]
+        return setting(graph={"kind": "ring", "weights": rule}).topology.at(np.zeros(1, dtype=int))[1][0, 0]
 
     assert weight("metropolis") == weight("equal_neighbour") == weight("max_degree") == 1 / 3
     assert weight("lazy_metropolis") == 1 / 4
     star = setting(clients={"count": 5}, graph={"kind": "star", "weights": "max_degree"})
-    assert star.wiring.at(np.zeros(1, dtype=int))[1].tolist() == [[1 / 5] * 4]
+    assert star.topology.at(np.zeros(1, dtype=int))[1].tolist() == [[1 / 5] * 4]
     assert not torch.equal(final("dgd"), final("dgd", graph={"kind": "ring", "weights": "lazy_metropolis"}))
 
 
@@ -303,7 +303,7 @@ def test_links_appear_and_fail_with_their_probabilities():
 def test_clients_walk_at_their_speed_and_rest_for_the_pause():
     def steps(**walk):
         kind = {"kind": "geometric", "radius": 0.5, "dynamics": {"kind": "waypoint", **walk}}
-        where = setting(graph=kind, train={"iterations": 300}).wiring.topology.positions(np.arange(300))
+        where = setting(graph=kind, train={"iterations": 300}).topology.unweighted.positions(np.arange(300))
         return np.linalg.norm(np.diff(where, axis=0), axis=-1).ravel()
 
     slow, fast, resting = steps(speed=[0.01, 0.02]), steps(speed=[0.1, 0.2]), steps(speed=[0.1, 0.2], pause=20.0)
@@ -574,14 +574,14 @@ def images(side):
 @says("Cnn.channels")
 def test_convolutions_have_their_channels():
     for channels in ([2], [2, 5]):
-        shapes = built(Own(data=images(8)), model={"name": "cnn", "channels": channels}).model.shapes
+        shapes = built(UserInputs(data=images(8)), model={"name": "cnn", "channels": channels}).model.shapes
         assert [shape[0] for name, shape in shapes.items() if "conv" in name and "weight" in name] == channels
 
 
 @says("Vgg11.norm", "Vgg11.head", "Vgg11.weights")
 def test_vgg11_has_its_norm_its_head_and_its_weights(tmp_path):
     def vgg(**parameters):
-        return built(Own(data=images(32)), model={"name": "vgg11", **parameters}).model
+        return built(UserInputs(data=images(32)), model={"name": "vgg11", **parameters}).model
 
     plain = vgg()
     assert plain.parameters < vgg(norm="group").parameters < vgg(head="imagenet").parameters
@@ -749,7 +749,7 @@ def kept(folder, seconds=0.0, **table):
         simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    return [load(path).iteration for path in CheckpointStore(folder).sealed()][::-1]
+    return [load(path).iteration for path in CheckpointStore(folder).committed()][::-1]
 
 
 @says("Checkpoint.every_iterations", "Checkpoint.keep")
@@ -835,7 +835,7 @@ def test_every_dataset_is_the_one_of_its_name(monkeypatch, tmp_path):
     own = {"npz": {"path": shards_in(tmp_path / "shards")}, "synthetic": {"partition": {"kind": "iid"}}}
     for name in kinds("data"):
         model = {"name": "linear"} if name == "ridge" else {"name": "svm"}
-        given = Own(data=Dataset.from_arrays(*ARRAYS, name="custom")) if name == "custom" else None
+        given = UserInputs(data=Dataset.from_arrays(*ARRAYS, name="custom")) if name == "custom" else None
         found = built(given, data={"name": name, **own.get(name, {})}, model=model).runs[0].data.dataset.name
         assert found == own.get(name, {}).get("path", name)
 
@@ -856,7 +856,7 @@ def test_every_model_is_another_model():
         if name == "linear":
             study = built(data={"name": "ridge"}, model=table)
         else:
-            study = built(Own(data=images(32)), model=table)
+            study = built(UserInputs(data=images(32)), model=table)
         found[name] = (study.model.name, study.model.loss, study.model.parameters)
     assert different(found)
 

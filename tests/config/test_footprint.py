@@ -136,7 +136,7 @@ def test_graphs_that_would_never_be_connected_are_refused_before_any_is_drawn(mo
         raise AssertionError("a graph was drawn")
 
     monkeypatch.setattr(GRAPHS, "_entries", {kind: replace(entry, maker=never) for kind, entry in GRAPHS.items()})
-    monkeypatch.setattr(Entry, "asks_for", lambda self, name: True)
+    monkeypatch.setattr(Entry, "takes", lambda self, name: True)
     for kind, n, parameters in (
         ("geometric", 4, {"radius": 1e-8}),
         ("geometric", 10_000, {"radius": 0.005}),

@@ -17,7 +17,7 @@ from dspodfl.errors import DataError
 from dspodfl.experiments import batches
 from dspodfl.experiments.grid_folder import GridFolder
 from dspodfl.experiments.sweep import Sweep
-from dspodfl.study import session, study
+from dspodfl.study import runner, session
 
 
 def claim(folder, content, **how):
@@ -167,7 +167,7 @@ def test_a_cell_is_kept_as_soon_as_its_wave_is_done(monkeypatch, tmp_path):
     from dspodfl.study.waves import Plan
 
     found = grid(REFRESH, eval={"every": 4})
-    monkeypatch.setattr(study, "make_plan", lambda *a: Plan((), ([0, 1], [2, 3]), 1, 1, 1))
+    monkeypatch.setattr(runner, "make_plan", lambda *a: Plan((), ([0, 1], [2, 3]), 1, 1, 1))
     running = iter(Sweep(found, [], tmp_path))
     assert next(running).point == {"rates.refresh": 0}
     assert len(list(tmp_path.glob("*.parquet"))) == 1

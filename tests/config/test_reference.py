@@ -15,7 +15,7 @@ from dspodfl import Config, ConfigError
 from dspodfl.config import template
 from dspodfl.config.base import Count, Positive, Table
 from dspodfl.config.json_schema import DIALECT, json_schema
-from dspodfl.config.reference import as_written, keys, tables_of, tag
+from dspodfl.config.reference import example_of, keys, tables_of, tag
 from dspodfl.config.template import SCHEMA_FILE, WIDTH, _plain_table
 
 # --- descriptions ---------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_optional_keys_and_tables_inside_tables_are_written():
     assert tomllib.loads(text) == {"until": {"delay": 7.0}, "word": "a"}
     assert "# later = { delay = 10.0 }" in text and "# number = …" in text
     assert "steps: at this iteration" in text and "a | b" in text
-    assert as_written(Until) == {"delay": 10.0}
+    assert example_of(Until) == {"delay": 10.0}
     assert "number: a number" in Piece.__doc__ and "delay: at this delay" in Piece.__doc__
 
 

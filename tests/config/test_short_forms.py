@@ -12,7 +12,7 @@ from dspodfl.algorithms import ALGORITHMS
 from dspodfl.algorithms.schedules import dspodfl
 from dspodfl.analysis.figures import NAMES
 from dspodfl.config import dumps, load
-from dspodfl.config.hints import _OTHER_NAMES, _places, hint
+from dspodfl.config.hints import _OTHER_NAMES, _paths, hint
 from dspodfl.config.schema import Train
 
 # --- short forms ----------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_every_name_in_use_elsewhere_is_answered_with_keys_that_exist():
     for keys, words in _OTHER_NAMES.items():
         for word in words.split():
             found = f"{hint(word, 3)} {hint(word, {})}"
-            assert "did you mean" in found or not set(keys) & set(_places()), word
-            assert all(name.strip("?,'") in _places() for name in found.split() if "." in name), (word, found)
+            assert "did you mean" in found or not set(keys) & set(_paths()), word
+            assert all(name.strip("?,'") in _paths() for name in found.split() if "." in name), (word, found)
 
 
 def test_a_key_as_long_as_a_book_is_refused_in_a_line():
@@ -234,3 +234,10 @@ def test_a_hint_reaches_the_command_line(monkeypatch, capsys, tmp_path):
     answer = dspodfl_("run", "study.toml", "--set", "num_clients=4")
     assert answer.code == 2 and "did you mean clients.count?" in answer.err
     assert list(tmp_path.iterdir()) == [tmp_path / "study.toml"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("until_delay", -5), ("until_delay", "x"), ("until.delay", -5)])
+def test_a_problem_is_reported_under_the_key_that_was_written(key, value):
+    with pytest.raises(ConfigError) as caught:
+        load(None, [f"train.{key}={value}"])
+    assert [line.partition(" = ")[0] for line in caught.value.problems] == [f"train.{key}"]

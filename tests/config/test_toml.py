@@ -212,6 +212,13 @@ def test_an_argument_that_toml_cannot_write_is_refused(value):
         Config(model={"factory": "package.module:network", "arguments": {"width": value}})
 
 
+def test_numbers_and_names_that_need_care_read_back():
+    tables = {"a b": {"x": [1e-30, -0.0, 1e22, float("inf")], "é": {"a.b": [{"name": "dgd", "settings": {}}]}}}
+    text = dumps(tables)
+    assert repr(tomllib.loads(text)) == repr(tables)
+    assert len(text.splitlines()) == 4  # a line for each key: lists and tables inside are inline
+
+
 def test_dates_stay_dates():
     config = Config(model={"factory": "package.module:network", "arguments": {"born": date(2024, 2, 29)}})
     assert tomllib.loads(dumps(config.model_dump()))["model"]["arguments"] == {"born": date(2024, 2, 29)}

@@ -16,8 +16,8 @@ from dspodfl.network import Part
 from dspodfl.network.budget import Budget
 from dspodfl.network.delay import Meter
 from dspodfl.network.events import Events
-from dspodfl.network.rates import Given
-from dspodfl.network.topology import Flicker
+from dspodfl.network.rates import FixedValues
+from dspodfl.network.topology import BernoulliLinks
 
 KINDS = {"delay": 30.0, "normalized_delay": 9.0, "bytes": 1500.0, "iterations": 11.0}
 LINK_BYTES = 40
@@ -31,7 +31,7 @@ def spent_by_a_loop(run, iterations):
     """The cost after each iteration, in the unit of the budget, from events and `Meter` alone. Shape: (iterations,)."""
     k, graph = np.arange(iterations), run.rates.graph
     events = run.schedule(k, Part.whole(graph, run.seed), run.rates)
-    present, _, degree = run.wiring.at(k)
+    present, _, degree = run.topology.at(k)
     fired = events if present is None else Events(events.v, events.v_hat & present)
     delays = Meter(graph.edges, graph.n).add(fired, run.rates.sgd(k), run.rates.link(k), degree)
     return {
@@ -62,7 +62,7 @@ def test_a_run_ends_at_the_first_iteration_whose_cost_is_at_least_the_budget(kin
     data, graph = classified(samples=300), erdos_renyi(6, 1)
     budgets = [Budget(kind, KINDS[kind] * factor) for factor in (0.2, 1, 1e9)]
     runs = [limited(algorithm, seed, budget, data=data, graph=graph) for seed, budget in enumerate(budgets)]
-    runs.append(limited(algorithm, 9, budgets[1], data=data, topology=Flicker(graph, 7, 0.5)))
+    runs.append(limited(algorithm, 9, budgets[1], data=data, topology=BernoulliLinks(graph, 7, 0.5)))
     runs.append(replace(limited(algorithm, 3, budgets[1], data=data, graph=graph), cap=5))
     found = ends(runs, 60, length)
     assert found == {r: end_by_a_loop(run, 60) for r, run in enumerate(runs)}
@@ -152,7 +152,7 @@ def test_a_stack_shrinks_where_half_of_its_clients_are_over():
 @pytest.mark.parametrize("kind", ["delay", "normalized_delay", "bytes"])
 def test_the_expected_need_is_the_mean_over_seeds_of_what_runs_take(algorithm, kind):
     data, graph = classified(samples=300), erdos_renyi(6, 1)
-    rates = {"sgd": Given([0.3, 0.5, 0.8, 0.6, 0.4, 1.0]), "link": Given(0.5)}
+    rates = {"sgd": FixedValues([0.3, 0.5, 0.8, 0.6, 0.4, 1.0]), "link": FixedValues(0.5)}
     budget = Budget(kind, 8 * KINDS[kind])
     runs = [limited(algorithm, seed, budget, data=data, graph=graph, **rates) for seed in range(40)]
     found = last_iterations([replace(run, cap=10**5) for run in runs])
@@ -160,7 +160,7 @@ def test_the_expected_need_is_the_mean_over_seeds_of_what_runs_take(algorithm, k
 
 
 def test_a_cap_is_half_as_much_again_as_the_expected_need_and_at_most_a_million():
-    run = limited("dgd", 0, None, n=4, data=classified(), sgd=Given(0.5), link=Given(0.5))  # 4 an iteration
+    run = limited("dgd", 0, None, n=4, data=classified(), sgd=FixedValues(0.5), link=FixedValues(0.5))  # 4 an iteration
     assert cap(run, Budget("delay", 400.0), None) == (150, 100)
     assert cap(run, Budget("delay", 401.0), None) == (152, 101)
     assert cap(run, Budget("delay", 1e12), None) == (10**6, 10**6)
@@ -183,7 +183,7 @@ def test_the_cap_of_a_custom_schedule_follows_what_it_does_at_first():
         return Events(np.repeat(fires, len(part.client), 1), np.zeros((len(k), len(part.link)), bool))
 
     run = limited(
-        "mine", 0, None, n=4, data=classified(), sgd=Given(0.5), schedule=every_third
+        "mine", 0, None, n=4, data=classified(), sgd=FixedValues(0.5), schedule=every_third
     )  # 2 in three iterations
     assert expected(run, Budget("delay", 200.0)) == pytest.approx(300, rel=0.01)
 

@@ -11,16 +11,16 @@ from dspodfl.engine import Stack
 from dspodfl.engine import counters as ledger
 from dspodfl.network import generate
 from dspodfl.network.delay import DELAYS, Meter, in_order
-from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.network.topology import BernoulliLinks, Waypoint
 
 DATA = classified(samples=300)
 
 
 def metered(run, events, k):
-    present, _, degree = run.wiring.at(k)
-    moving = present if run.wiring.topology.moving else None
+    present, _, degree = run.topology.at(k)
+    current = present if run.topology.time_varying_weights else None
     meter = Meter(run.rates.graph.edges, run.clients)
-    return meter.add(events, run.rates.sgd(k), run.rates.link(k), degree, moving)
+    return meter.add(events, run.rates.sgd(k), run.rates.link(k), degree, current)
 
 
 def assert_ledger_is_meter(runs, iterations=40):
@@ -48,9 +48,9 @@ def test_runs_of_many_links_and_worlds_that_change_are_counted_to_the_last_bit()
     assert_ledger_is_meter(
         [
             make_run(data=DATA, graph=erdos_renyi(90, 1, p=0.4)),
-            make_run("rg", 2, data=DATA, topology=Flicker(erdos_renyi(6, 2), 2, 0.4)),
+            make_run("rg", 2, data=DATA, topology=BernoulliLinks(erdos_renyi(6, 2), 2, 0.4)),
             make_run("dgd", 3, data=DATA, topology=Waypoint(start, 1, 0.45, 40, (0.02, 0.1))),
-            make_run("dfedavg", 4, data=DATA, growth=Diminishing(0.1, 9.0)),
+            make_run("dfedavg", 4, data=DATA, growth=Diminishing(0.1, gamma=9.0)),
         ]
     )
 

@@ -24,8 +24,8 @@ from dspodfl.engine.mixer import DENSE
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
 from dspodfl.network import generate
-from dspodfl.network.rates import Beta, Given
-from dspodfl.network.topology import Flicker, Markov, Switching, Waypoint
+from dspodfl.network.rates import Beta, FixedValues
+from dspodfl.network.topology import BernoulliLinks, Markov, Switching, Waypoint
 from dspodfl.problem.models import build
 
 STEPS = {"svm": 200, "logistic": 200, "linear": 200, "mlp": 40, "custom": 40, "cnn": 10}
@@ -69,7 +69,7 @@ def five_runs(name, **more):
 @pytest.mark.parametrize("order", RULES)
 @pytest.mark.parametrize("name", MODELS)
 def test_one_step_of_every_algorithm_is_the_plain_loop_s_in_float32(name, order):
-    model, runs = five_runs(name, sgd=Given(0.8), link=Given(0.8))
+    model, runs = five_runs(name, sgd=FixedValues(0.8), link=FixedValues(0.8))
     assert_engine_equals_plain_loop(runs, model, 1, order, torch.float32, close=1e-5)
 
 
@@ -137,7 +137,7 @@ def topologies():
     return {
         "switching by period": Switching([generate("ring", 6, 0), generate("star", 6, 0)], period=3),
         "switching by times": Switching([graph, generate("path", 6, 0)], times=[0, 17]),
-        "flicker": Flicker(graph, 4, 0.5),
+        "flicker": BernoulliLinks(graph, 4, 0.5),
         "markov": Markov(graph, 4, 0.2, 0.3),
         "waypoint": Waypoint(start, 1, 0.45, 100, (0.02, 0.1)),
     }
@@ -155,7 +155,7 @@ def test_changing_topologies_are_the_plain_loop_s(kind):
     assert_engine_equals_plain_loop(runs, model, 40)
 
 
-@pytest.mark.parametrize("learning_rate", [Diminishing(0.3, 10.0), Step(0.3, 12, 0.5)])
+@pytest.mark.parametrize("learning_rate", [Diminishing(0.3, gamma=10.0), Step(0.3, every=12, factor=0.5)])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_falling_learning_rates_and_moving_rates_are_the_plain_loop_s(algorithm, learning_rate):
     model, dataset = MODELS["logistic"]()

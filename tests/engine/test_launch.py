@@ -66,7 +66,7 @@ def test_local_ranks_listen_on_loopback_alone_no_stranger_is_unpickled_and_sigte
     out, trap = tmp_path / "out", tmp_path / "trap"
     run = start(write_toml(tmp_path / "long.toml", ENDLESS), "--ranks", 3, "--out", out)
     try:
-        wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+        wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
         found = listening(run)
         assert found, "ranks talk over gloo, which listens"
         assert all(address.ip.startswith(LOOPBACK) for address in found), found
@@ -97,7 +97,7 @@ def listening_of_the_launcher(run):
 def test_a_launcher_that_is_killed_takes_its_ranks_with_it_and_they_write_what_they_have(tmp_path):
     out = tmp_path / "out"
     run = start(write_toml(tmp_path / "long.toml", ENDLESS), "--ranks", 2, "--out", out)
-    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
     ranks = ranks_of(run)
     folder = ranks[0].environ()[MEETING]
     run.kill()
@@ -112,7 +112,7 @@ def test_sighup_is_obeyed_as_sigterm_is(tmp_path):
     out = tmp_path / "out"
     config = write_toml(tmp_path / "long.toml", ENDLESS)
     run = start(config, "--out", out)
-    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
     run.send_signal(signal.SIGHUP)
     _, said = run.communicate(timeout=60)
     assert run.returncode == 129 and "interrupted after iteration" in said, said

@@ -14,7 +14,7 @@ from dspodfl.engine import LocalTransport, Shard, Split, Stack, Transport, simul
 from dspodfl.engine.exchange import Exchange, NoExchange
 from dspodfl.engine.transport.torch_distributed import Group
 from dspodfl.network.graph import Graph
-from dspodfl.problem.data import parts
+from dspodfl.problem.data import restrict_to_clients
 from dspodfl.problem.problem import Problem
 
 MEMBERS = sorted(Transport.__annotations__) + sorted(name for name in vars(Transport) if not name.startswith("_"))
@@ -106,7 +106,7 @@ def test_iterations_in_which_no_row_crosses_are_one_call(monkeypatch):
 
     def work(transport):
         mine = np.flatnonzero(owner == transport.rank)
-        (held,) = parts([run.data], [mine])
+        (held,) = restrict_to_clients([run.data], [mine])
         return advanced(Split(Shard.of(stack, [owner], transport.rank, 2), transport), held, mine)
 
     both = torch.cat(together(2, work))

@@ -15,8 +15,8 @@ from dspodfl.algorithms.rules import RULES, Simultaneous
 from dspodfl.engine import Shard, Split, Stack, loop, simulate
 from dspodfl.errors import InputError
 from dspodfl.network import GRAPHS, generate
-from dspodfl.network.topology import Flicker, Waypoint
-from dspodfl.problem.data import parts
+from dspodfl.network.topology import BernoulliLinks, Waypoint
+from dspodfl.problem.data import restrict_to_clients
 from dspodfl.problem.problem import Problem
 
 STEPS = 30
@@ -40,7 +40,7 @@ def split_up(
         team.prepost_receives = torch.device(device).type != "cuda"  # as the real transport has it
         shard = shards[team.rank]
         mine = [np.flatnonzero(owner == team.rank) for owner in owners]
-        held = parts([run.data for run in runs], mine)
+        held = restrict_to_clients([run.data for run in runs], mine)
         here = [(run.seed, data) for run, data in zip(runs, held, strict=True)]
         problem = Problem(model, here, batch_size=BATCH, dtype=dtype, device=device)
         whole = torch.cat([scattered(model, run.clients, run.seed) for run in runs]).to(dtype)
@@ -116,7 +116,7 @@ def test_changing_graphs_and_delays_to_look_at_can_be_split():
     model, dataset = MODELS["svm"]()
     walk = Waypoint(generate("geometric", 8, seed=0, radius=0.5), 3, 0.5, STEPS, (0.01, 0.1))
     runs = [
-        make_run("dgd", 0, topology=Flicker(erdos_renyi(8, 2), 5, 0.4), data=dataset),
+        make_run("dgd", 0, topology=BernoulliLinks(erdos_renyi(8, 2), 5, 0.4), data=dataset),
         make_run("dspodfl", 1, topology=walk, data=dataset),
     ]
     looks, _, _ = split_up(runs, model, 2, at_delay=[20.0, 61.5])
@@ -213,7 +213,7 @@ def test_each_row_crosses_once_to_each_rank_that_a_firing_link_leads_to(graph, r
 def test_a_part_holds_no_sample_of_other_clients():
     model, dataset = MODELS["svm"]()
     run = make_run("dgd", 0, n=6, data=dataset)
-    (part,) = parts([run.data], [np.array([1, 4])])
+    (part,) = restrict_to_clients([run.data], [np.array([1, 4])])
     held = np.concatenate([run.data.shards[1], run.data.shards[4]])
     assert len(part.dataset.x_train) == len(held)
     for n, i in enumerate((1, 4)):
@@ -227,7 +227,7 @@ def test_a_part_holds_no_sample_of_other_clients():
 def test_shards_of_one_dataset_share_what_is_kept_of_it():
     _, dataset = MODELS["svm"]()
     runs = [make_run("dgd", seed, n=6, data=dataset) for seed in (0, 1)]
-    one, two = parts([run.data for run in runs], [np.array([0]), np.array([5])])
+    one, two = restrict_to_clients([run.data for run in runs], [np.array([0]), np.array([5])])
     assert one.dataset is two.dataset
     assert replace(one, some=None).number.tolist() == [0]
     assert two.number.tolist() == [5]

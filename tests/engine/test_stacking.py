@@ -16,8 +16,8 @@ from dspodfl.engine import Stack, loop
 from dspodfl.engine.mixer import DENSE
 from dspodfl.network import Part, generate
 from dspodfl.network.delay import DELAYS
-from dspodfl.network.rates import Given, Rates
-from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
 
@@ -132,7 +132,7 @@ def test_baselines_are_dspodfl_with_its_firing_overridden_to_the_last_bit(name):
 def test_baselines_are_dspodfl_on_devices_that_can_do_what_they_ask():
     """DGD and the others never wait for a rate: DSpodFL with rates of one takes the same path."""
     model, dataset = MODELS["svm"]()
-    one = Given(1.0)
+    one = FixedValues(1.0)
     for baseline, sgd, link in (("dgd", one, one), ("rg", one, None), ("sporadic_sgd", None, one)):
         run = make_run(baseline, 4, data=dataset)
         able = make_run("dspodfl", 4, data=dataset, sgd=sgd, link=link)
@@ -233,7 +233,7 @@ def test_a_value_that_is_reached_and_not_exceeded_is_crossed_there_and_only_ther
 
 def test_values_reached_in_the_same_iteration_give_one_look():
     model, dataset = MODELS["svm"]()
-    run = make_run("dgd", data=dataset, sgd=Given(0.5), link=Given(0.5))  # 2 + 2 an iteration
+    run = make_run("dgd", data=dataset, sgd=FixedValues(0.5), link=FixedValues(0.5))  # 2 + 2 an iteration
     (looks,) = advance([run], model, iterations=10, every=6, at_delay=[4.1, 7.9, 8.0, 8.1, 24.0])
     assert [look.iteration for look in looks] == [0, 2, 3, 6, 10]
 
@@ -264,7 +264,7 @@ def test_counters_are_sums_over_the_events_before(longest, monkeypatch):
     start = generate("geometric", 5, 1, radius=0.4, allow_disconnected=True)
     runs = [
         *five_runs(dataset),
-        make_run("dspodfl", 7, data=dataset, topology=Flicker(graph, 7, 0.5)),
+        make_run("dspodfl", 7, data=dataset, topology=BernoulliLinks(graph, 7, 0.5)),
         make_run("dgd", 8, data=dataset, topology=Waypoint(start, 8, 0.4, 30, (0.05, 0.1))),
     ]
     blocks = []
@@ -293,7 +293,7 @@ def test_the_length_of_blocks_changes_nothing(name, longest, monkeypatch):
     runs = [
         *five_runs(dataset, refresh=6),
         make_run(seed=9, n=3, data=dataset),
-        make_run(seed=8, data=dataset, topology=Flicker(erdos_renyi(5, 1), 7, 0.5)),
+        make_run(seed=8, data=dataset, topology=BernoulliLinks(erdos_renyi(5, 1), 7, 0.5)),
     ]
     how = {"iterations": 40, "every": 5, "at_delay": [10.0, 40.0]}
     whole = advance(runs, model, **how)

@@ -14,7 +14,7 @@ from dspodfl.engine import Stack, State, simulate, state
 from dspodfl.engine.steppers import cuda_base
 from dspodfl.errors import InputError
 from dspodfl.network import generate
-from dspodfl.network.topology import Flicker, Markov, Waypoint
+from dspodfl.network.topology import BernoulliLinks, Markov, Waypoint
 from dspodfl.problem.problem import Problem
 
 LENGTH = 17
@@ -95,9 +95,9 @@ def test_it_does_where_sizes_graphs_rates_and_learning_rates_change():
     start = generate("geometric", 6, 1, radius=0.45, allow_disconnected=True)
     runs = [
         make_run("dspodfl", 1, n=1, data=dataset),
-        make_run("dgd", 2, data=dataset, topology=Flicker(erdos_renyi(5, 1), 2, 0.5)),
+        make_run("dgd", 2, data=dataset, topology=BernoulliLinks(erdos_renyi(5, 1), 2, 0.5)),
         make_run("rg", 3, data=dataset, topology=Waypoint(start, 3, 0.45, LENGTH, (0.02, 0.1))),
-        make_run("sporadic_sgd", 4, data=dataset, refresh=6, learning_rate=Diminishing(0.3, 10.0)),
+        make_run("sporadic_sgd", 4, data=dataset, refresh=6, learning_rate=Diminishing(0.3, gamma=10.0)),
         make_run("dfedavg", 5, n=7, data=dataset, refresh=4),
         make_run("dspodfl", 6, data=dataset, topology=Markov(erdos_renyi(5, 6), 6, 0.3, 0.2)),
     ]

@@ -8,7 +8,7 @@ import torch
 from tests.worlds import ALGORITHMS, MODELS, advance, erdos_renyi, final, make_run, scattered
 
 from dspodfl._kernels.cpu import linear as compiled
-from dspodfl._kernels.cuda import conv_reference as conv_twin
+from dspodfl._kernels.cuda import conv_reference
 from dspodfl.algorithms.learning_rate import Constant, Diminishing
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
@@ -17,7 +17,7 @@ from dspodfl.engine.steppers.base import choose
 from dspodfl.engine.steppers.compiled import SINGLE, Compiled
 from dspodfl.engine.steppers.plain import Plain
 from dspodfl.network import generate
-from dspodfl.network.topology import Flicker, Waypoint
+from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem import problem as problems
 from dspodfl.problem.data.dataset import Dataset
 from dspodfl.problem.models.stacked.network import Stacked
@@ -70,9 +70,9 @@ def test_compiled_is_plain(name, dtype, close, plain):
     runs = [
         *five_runs(dataset),
         make_run("dspodfl", 6, n=1, data=dataset),
-        make_run("dgd", 7, data=dataset, topology=Flicker(erdos_renyi(5, 1), 7, 0.5)),
+        make_run("dgd", 7, data=dataset, topology=BernoulliLinks(erdos_renyi(5, 1), 7, 0.5)),
         make_run("rg", 8, data=dataset, topology=Waypoint(start, 8, 0.45, 60, (0.02, 0.1))),
-        make_run("sporadic_sgd", 9, data=dataset, refresh=9, learning_rate=Diminishing(0.3, 10.0)),
+        make_run("sporadic_sgd", 9, data=dataset, refresh=9, learning_rate=Diminishing(0.3, gamma=10.0)),
     ]
     fast = advance(runs, model, iterations=60, every=13, dtype=dtype, at_delay=[20.0])
     plain()
@@ -155,7 +155,7 @@ def test_rounding_factors_to_tf32_alone_moves_a_small_cnn_as_far_as_the_kernels_
     plain = final(runs, model, iterations=5, initial=initial)
     monkeypatch.setattr(problems, "_stacked_network", lambda model, *_: Stacked.of(model, "tf32"))
     exact = final(runs, model, iterations=5, initial=initial)
-    monkeypatch.setattr(conv_twin, "_rounded", to_tf32)
+    monkeypatch.setattr(conv_reference, "_rounded", to_tf32)
     rounded = final(runs, model, iterations=5, initial=initial)
 
     def away(found):

@@ -24,7 +24,7 @@ from dspodfl.study.result import Key
 from dspodfl.study.store.checkpoint import CheckpointStore
 from dspodfl.study.store.run_folder import RunFolder
 from dspodfl.ui.cli.options import Output
-from dspodfl.ui.cli.run import RunOptions, _again, _left_there, launch_run
+from dspodfl.ui.cli.run import RunOptions, _after_restart, _folder_state, launch_run
 
 EXACT = ["algorithm", "seed", "iteration", "sgd_steps", "link_uses", "bytes", "diverged"]
 EXACT += [f"delay_{part}{how}" for part in ("processing", "transmission", "total") for how in ("", "_normalized")]
@@ -261,7 +261,7 @@ def a_run_resumed_at_any_iteration_on_as_many_ranks_is_the_same_to_the_bit(found
 
 def a_run_resumed_on_another_number_of_ranks_has_the_same_events(found, split):
     ranks, folder, answers = found
-    newest = CheckpointStore(folder / split).sealed()[0]
+    newest = CheckpointStore(folder / split).committed()[0]
     files = sorted(path.name for path in newest.glob("state-*"))
     assert files == [f"state-{rank:04d}-000.safetensors" for rank in range(ranks)]
     with pytest.warns(UserWarning, match="another place"):
@@ -337,7 +337,7 @@ def test_after_a_kill_the_others_stop_a_restart_goes_on_and_a_second_kill_is_sai
     config = write_toml(tmp_path / "long.toml", LONG)
     out = tmp_path / "out"
     run = start(config, "--ranks", 2, "--max-restarts", 1, "--out", out)
-    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
     before = ranks_of(run)
     before[1].kill()
     wait_for(lambda: not any(process.is_running() for process in before), "the end of the others")
@@ -363,7 +363,7 @@ def test_sigterm_puts_away_where_all_ranks_stand_and_another_number_of_ranks_goe
     config = write_toml(tmp_path / "long.toml", LONG)
     out = tmp_path / "out"
     run = start(config, "--ranks", 2, "--out", out)
-    wait_for(lambda: CheckpointStore(out).sealed(), "the first checkpoint")
+    wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
     run.terminate()
     _, said = run.communicate(timeout=60)
     assert run.returncode == 143, said
@@ -402,16 +402,19 @@ def test_a_restart_before_the_first_rows_overwrites_the_old_run_and_does_not_res
 
 
 def test_a_restart_goes_on_with_its_own_run_alone_and_overwrites_only_what_it_may(tmp_path):
-    asked = RunOptions(output=Output("cpu", tmp_path / "out", overwrite=True, quiet=True))
-    assert _again(asked, tmp_path / "out", _left_there(tmp_path / "out", "mine")) == asked
+    asked = RunOptions(device="cpu", output=Output(tmp_path / "out", overwrite=True, quiet=True))
+    assert _after_restart(asked, tmp_path / "out", _folder_state(tmp_path / "out", "mine")) == asked
     with RunFolder(tmp_path / "out", {"launch": "mine"}) as run_folder:
         run_folder.create(overwrite=False)
-        assert (_left_there(tmp_path / "out", "mine"), _left_there(tmp_path / "out", "another")) == ("begun", "else")
-        resumed = _again(asked, tmp_path / "out", "begun")
+        assert (_folder_state(tmp_path / "out", "mine"), _folder_state(tmp_path / "out", "another")) == (
+            "begun",
+            "else",
+        )
+        resumed = _after_restart(asked, tmp_path / "out", "begun")
         assert (resumed.resume, resumed.output.out, resumed.output.overwrite) == (tmp_path / "out", None, False)
     careful = replace(asked, output=replace(asked.output, overwrite=False))
-    assert _again(careful, tmp_path / "out", "else") == careful
-    assert _again(careful, tmp_path / "out", "nothing").output.overwrite
+    assert _after_restart(careful, tmp_path / "out", "else") == careful
+    assert _after_restart(careful, tmp_path / "out", "nothing").output.overwrite
 
 
 def test_what_is_wrong_is_said_once_for_all_ranks(tmp_path):
@@ -450,10 +453,10 @@ def test_ranks_that_make_no_sense_are_refused(tmp_path, monkeypatch, capsys):
         "ranks = None: must be an integer of at least 1 where --max-restarts is given"
         in line("run", "--max-restarts", 2).err
     )
-    assert "max-restarts = -1: must be 0 or more" in line("run", "--ranks", 2, "--max-restarts", -1).err
+    assert "max-restarts = -1: must be an integer of at least 0" in line("run", "--ranks", 2, "--max-restarts", -1).err
     answer = line("run", "--ranks", 2, "--set", "clients.count=x")
     assert answer.code == 2 and "clients.count = 'x'" in answer.err  # before anything is launched
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="a launcher has started this process"):
-        launch_run(RunOptions(output=Output("cpu", quiet=True)), 2, 0)
+        launch_run(RunOptions(device="cpu", output=Output(quiet=True)), 2, 0)

@@ -153,7 +153,7 @@ def test_an_array_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monk
 
 
 def test_an_archive_of_too_many_members_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded, "_MEMBERS", 3)
+    monkeypatch.setattr("dspodfl.errors.bounded.npz._MEMBERS", 3)
     np.savez(tmp_path / "a.npz", **{f"x{n}": np.zeros(1) for n in range(4)})
     refused(bounded.open_npz, tmp_path / "a.npz", "4 members")
 

@@ -31,7 +31,7 @@ def test_an_entry_has_its_line_its_parameters_and_its_facts():
 
 def test_a_maker_gets_of_the_context_what_it_asks_for():
     entry = made()["melon"]
-    assert entry.asks_for("count") and not entry.asks_for("seed")
+    assert entry.takes("count") and not entry.takes("seed")
     assert entry.make({"count": 3, "seed": 7}, {"weight": 1.5}) == "3 x 1.5"
 
 

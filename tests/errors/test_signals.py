@@ -10,9 +10,9 @@ from dspodfl.errors.signals import SIGNALS, Interrupt, Interrupted
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_is_waited_for_and_the_second_stops_at_once(number, code):
-    with Interrupt() as interrupt, interrupt.patiently():
+    with Interrupt() as interrupt, interrupt.deferred():
         signal.raise_signal(number)
-        assert interrupt.heard is not None and interrupt.heard.code == code
+        assert interrupt.received is not None and interrupt.received.code == code
         with pytest.raises(Interrupted) as second:
             signal.raise_signal(number)
     assert second.value.code == code
@@ -22,7 +22,7 @@ def test_nobody_waits_unless_they_are_patient():
     with Interrupt() as interrupt:
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGTERM)
-        assert interrupt.heard is None
+        assert interrupt.received is None
 
 
 def test_afterwards_signals_do_what_they_did_before():
@@ -37,7 +37,7 @@ def test_a_hangup_that_nohup_switched_off_stays_off():
     try:
         with Interrupt() as interrupt:
             signal.raise_signal(signal.SIGHUP)
-            assert interrupt.heard is None
+            assert interrupt.received is None
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -47,7 +47,7 @@ def test_in_another_thread_nothing_changes():
 
     def enter():
         with Interrupt() as interrupt:
-            found.append((signal.getsignal(signal.SIGTERM), interrupt.heard))
+            found.append((signal.getsignal(signal.SIGTERM), interrupt.received))
 
     thread = threading.Thread(target=enter)
     thread.start()

@@ -28,6 +28,6 @@ def test_only_studies_whose_models_and_batches_are_alike_are_stacked():
 
 def test_a_batch_is_one_study_of_all_its_runs():
     made = [(cell, build(cell.config)[1]) for cell in cells(TINY, [LENGTHS])]
-    batch = batches.CellBatch(made)
+    batch = batches.CellBatch.of(made)
     assert len(batch.study.runs) == len(batch.study.rules) == len(batch.owners) == sum(len(s.runs) for _, s in made)
-    assert batch.length == 12 and batch.digests == [cell.digest for cell, _ in made]
+    assert batch.study.longest == 12 and batch.digests == [cell.digest for cell, _ in made]

@@ -1,9 +1,11 @@
 """Sweeps are sessions: they save checkpoints, are resumed inside a cell, and run on several ranks, to the same bits."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from tests.teams import together
 
 from dspodfl import InputError
 from dspodfl.config.grid import Axis, cells
-from dspodfl.experiments import batches
+from dspodfl.experiments import batches, sweep
 from dspodfl.experiments.grid_folder import GridFolder
 from dspodfl.experiments.sweep import Sweep
 from dspodfl.study import session
@@ -186,6 +188,33 @@ def test_cells_of_several_ranks_are_those_of_one_process(ranks, split, tmp_path)
     assert all(len(run.finished) == len(found) for run in runs)
     same(tables(runs[0]), whole(found), exact=split == "runs")
     assert len(list((tmp_path / "cells").glob("*.parquet"))) == len(found)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_keeps_the_samples_of_its_own_clients_alone(ranks, monkeypatch):
+    found = grid(LENGTHS, scale={"split": "clients"})
+    whole, real = [], sweep.build
+
+    def built(*given, **more):
+        config, study = real(*given, **more)
+        whole.extend(weakref.ref(setting.data.dataset) for setting in study.settings)
+        return config, study
+
+    monkeypatch.setattr(sweep, "build", built)
+
+    def work(team):
+        cells = iter(Sweep(found, [], team=team))
+        next(cells)
+        team.barrier()
+        gc.collect()
+        kept = sum(dataset() is not None for dataset in whole)
+        team.barrier()
+        list(cells)
+        return kept
+
+    held = together(ranks, work)
+    assert len(whole) == ranks * sum(cell.config.seeds for cell in found)
+    assert held == ([len(whole)] if ranks == 1 else [0, 0])
 
 
 def on_ranks(ranks, found, folder, stop=lambda rank: None):

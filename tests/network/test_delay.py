@@ -17,8 +17,8 @@ from dspodfl.engine import Stack
 from dspodfl.network import Graph, Part, generate
 from dspodfl.network.delay import CHUNK, DELAYS, Delays, Meter
 from dspodfl.network.events import Events
-from dspodfl.network.rates import Given, Rates, Uniform
-from dspodfl.network.topology import Flicker, Markov, Static, Switching, Waypoint
+from dspodfl.network.rates import FixedValues, Rates, Uniform
+from dspodfl.network.topology import BernoulliLinks, Markov, Static, Switching, Waypoint
 
 DATA = classified()
 
@@ -122,7 +122,7 @@ def test_dgd_takes_exactly_two_normalized_units_an_iteration(graph, seed):
 
 
 def test_dgd_takes_exactly_two_normalized_units_an_iteration_also_while_rates_change():
-    run = make_run("dgd", 3, data=DATA, refresh=4, growth=Diminishing(0.1, 5.0))
+    run = make_run("dgd", 3, data=DATA, refresh=4, growth=Diminishing(0.1, gamma=5.0))
     assert tallied(run, 60)[1].total_normalized.tolist() == [2.0 * (k + 1) for k in range(60)]
 
 
@@ -157,7 +157,7 @@ def test_dspodfl_takes_one_raw_unit_of_each_kind_an_iteration_on_average(alone):
     n, length = 6 + alone, 40_000
     graph = Graph.from_edges(n, connected.edges.tolist())
     d, b = np.linspace(0.05, 1, n), np.linspace(1, 0.1, graph.links)
-    rates = Rates(graph, 9, Given(d.tolist()), Given(b.tolist()))
+    rates = Rates(graph, 9, FixedValues(d.tolist()), FixedValues(b.tolist()))
     events = named("dspodfl")(np.arange(length), Part.whole(graph, 9), rates)
     got = Meter(graph.edges, n).add(events, d[None], b[None], graph.degree[None])
     share = 1 / graph.degree[graph.edges[:, 0]] + 1 / graph.degree[graph.edges[:, 1]]
@@ -171,7 +171,7 @@ def test_dspodfl_takes_one_raw_unit_of_each_kind_an_iteration_on_average(alone):
 def test_a_two_sided_draw_costs_two_minus_b_times_as_much_transmission():
     """The ratio that the paper's printed tables show."""
     graph, b, length = generate("ring", 4, 0), 0.4, 40_000
-    rates = Rates(graph, 2, Given(0.5), Given(b), two_sided=True)
+    rates = Rates(graph, 2, FixedValues(0.5), FixedValues(b), two_sided=True)
     events = named("dspodfl")(np.arange(length), Part.whole(graph, 2), rates)
     got = Meter(graph.edges, 4).add(events, np.full((1, 4), 0.5), np.full((1, 4), b), graph.degree[None])
     q = 1 - (1 - b) ** 2
@@ -200,7 +200,7 @@ def test_delays_do_not_depend_on_the_blocks_in_which_they_are_added(graph, seed,
 
 @given(st.data())
 def test_tallies_of_a_stack_do_not_depend_on_its_blocks(data):
-    run = make_run(seed=3, data=DATA, topology=Flicker(erdos_renyi(5, 3), 3, 0.6), refresh=4)
+    run = make_run(seed=3, data=DATA, topology=BernoulliLinks(erdos_renyi(5, 3), 3, 0.6), refresh=4)
     (whole,) = Stack([run]).blocks(30, 30)
     length = data.draw(st.integers(1, 31))
     blocks = list(Stack([run]).blocks(30, length))
@@ -240,12 +240,12 @@ def test_raw_delays_are_summed_client_by_client_and_link_by_link_and_then_in_the
 def plain(run, events, iterations):
     """Raw and normalized delays of each iteration, as the definition says them."""
     graph, m = run.rates.graph, run.clients
-    moving = run.wiring.topology.moving
+    moving = run.topology.time_varying_weights
     rows = []
     for k in range(iterations):
         at = np.array([k])
         d, b = run.rates.sgd(at)[0], run.rates.link(at)[0]
-        present = run.wiring.topology.present(at)
+        present = run.topology.present(at)
         there = np.ones(graph.links, dtype=bool) if present is None or not moving else present[0]
         neighbours = [[] for _ in range(m)]
         for link, (i, j) in enumerate(graph.edges.tolist()):
@@ -269,7 +269,7 @@ TOPOLOGIES = {
     "static": lambda: Static(erdos_renyi(6, 1)),
     "with a client alone": lambda: Static(Graph.from_edges(6, [(0, 1), (1, 2), (3, 4), (0, 4)])),
     "switching": lambda: Switching([generate("ring", 6, 0), generate("star", 6, 0)], period=3),
-    "flicker": lambda: Flicker(erdos_renyi(6, 2), 2, 0.4),
+    "flicker": lambda: BernoulliLinks(erdos_renyi(6, 2), 2, 0.4),
     "markov": lambda: Markov(erdos_renyi(6, 3), 3, 0.1, 0.3),
     "waypoint": walkers,
 }
@@ -278,7 +278,7 @@ TOPOLOGIES = {
 @pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_delays_follow_their_definition_with_the_rates_and_degrees_in_force(topology, algorithm):
-    run = make_run(algorithm, 5, data=DATA, topology=topology(), refresh=7, growth=Diminishing(0.1, 9.0))
+    run = make_run(algorithm, 5, data=DATA, topology=topology(), refresh=7, growth=Diminishing(0.1, gamma=9.0))
     events, delays = tallied(run, 40)
     expected = plain(run, events, 40)
     for column, name in enumerate(DELAYS):
@@ -288,11 +288,11 @@ def test_delays_follow_their_definition_with_the_rates_and_degrees_in_force(topo
 def test_links_that_are_absent_never_fire():
     run = make_run("dgd", data=DATA, topology=TOPOLOGIES["switching"]())
     events, _ = tallied(run, 20)
-    assert np.array_equal(events.v_hat, run.wiring.topology.present(np.arange(20)))
+    assert np.array_equal(events.v_hat, run.topology.present(np.arange(20)))
 
 
 def test_dgd_takes_two_normalized_units_under_mobility_whenever_anyone_is_in_reach():
     run = make_run("dgd", 5, data=DATA, topology=walkers())
     _, delays = tallied(run, 40)
-    reach = run.wiring.topology.present(np.arange(40)).any(axis=1)
+    reach = run.topology.present(np.arange(40)).any(axis=1)
     assert each(delays.total_normalized).tolist() == (1.0 + reach).tolist()

@@ -4,7 +4,7 @@ import numpy as np
 
 from dspodfl.algorithms import named
 from dspodfl.network import Graph, Part
-from dspodfl.network.rates import Given, Rates
+from dspodfl.network.rates import FixedValues, Rates
 from dspodfl.network.weights import matrix, weights
 
 TRIANGLE = Graph.from_edges(3, [(0, 1), (0, 2), (1, 2)])
@@ -12,7 +12,7 @@ SLOW, FAST = 0.02, 0.9
 
 
 def events(graph, b, iterations, seed=0):
-    rates = Rates(graph, seed, Given(1.0), Given(b))
+    rates = Rates(graph, seed, FixedValues(1.0), FixedValues(b))
     return named("dspodfl")(np.arange(iterations), Part.whole(graph, seed), rates).v_hat
 
 

@@ -11,7 +11,7 @@ from dspodfl import rng
 from dspodfl.algorithms.learning_rate import Constant, Diminishing, Step
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, generate
-from dspodfl.network.rates import FLOOR, Beta, Bimodal, Given, Rates, TruncatedNormal, Uniform
+from dspodfl.network.rates import FLOOR, Beta, Bimodal, FixedValues, Rates, TruncatedNormal, Uniform
 from dspodfl.rng import Stream
 
 MANY = generate("path", 4001, 0)
@@ -87,7 +87,7 @@ def test_drawn_rates_below_the_floor_are_raised_to_it_and_counted(floor):
 
 @given(graphs(least=1, most=5), st.floats(1e-9, 1.0))
 def test_values_given_outright_are_kept_as_they_are_and_never_count_as_clipped(graph, value):
-    rates = Rates(graph, 0, Given(value), Given([value] * graph.links), refresh=2, floor=1e-2)
+    rates = Rates(graph, 0, FixedValues(value), FixedValues([value] * graph.links), refresh=2, floor=1e-2)
     k = np.arange(5)
     assert np.array_equal(rates.sgd(k), np.full((5, graph.n), value))
     assert np.array_equal(rates.link(k), np.full((5, graph.links), value))
@@ -97,16 +97,16 @@ def test_values_given_outright_are_kept_as_they_are_and_never_count_as_clipped(g
 @pytest.mark.parametrize("wrong", [0.0, -0.2, 1.0000001, float("nan"), float("inf")])
 @pytest.mark.parametrize("several", [False, True])
 def test_given_values_outside_zero_to_one_are_refused_by_name_and_value(wrong, several):
-    given_values = Given([0.5, wrong, 0.5] if several else wrong, "rates.sgd.values")
+    given_values = FixedValues([0.5, wrong, 0.5] if several else wrong, "rates.sgd.values")
     with pytest.raises(InputError, match=r"in \(0, 1\]") as caught:
-        Rates(generate("path", 3, 0), 0, given_values, Given(1.0)).sgd(START)
+        Rates(generate("path", 3, 0), 0, given_values, FixedValues(1.0)).sgd(START)
     assert caught.value.field == "rates.sgd.values"
     assert caught.value.value == pytest.approx(wrong, nan_ok=True)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
 def test_a_wrong_number_of_given_values_is_refused(count):
-    rates = Rates(generate("path", 4, 0), 0, Given([0.5] * (count + 1), "d"), Given([0.5] * count, "b"))
+    rates = Rates(generate("path", 4, 0), 0, FixedValues([0.5] * (count + 1), "d"), FixedValues([0.5] * count, "b"))
     if count != 3:
         with pytest.raises(InputError, match=rf"b = '{count} values': must be one value for each of the 3 links"):
             rates.link(START)
@@ -154,7 +154,7 @@ def test_constant_rates_have_one_row_however_many_iterations_are_asked_for():
     assert np.array_equal(rates.sgd(np.array([77])), rates.sgd(START))
 
 
-@pytest.mark.parametrize("alpha", [Constant(0.2), Diminishing(0.2, 3.0), Step(0.2, 4, 0.5)])
+@pytest.mark.parametrize("alpha", [Constant(0.2), Diminishing(0.2, gamma=3.0), Step(0.2, every=4, factor=0.5)])
 def test_growth_follows_its_formula(alpha):
     graph = generate("ring", 5, 0)
     plain, grown = (Rates(graph, 3, Uniform(), Uniform(), growth=g) for g in (None, alpha))
@@ -167,7 +167,7 @@ def test_growth_follows_its_formula(alpha):
 
 
 def test_growth_starts_from_the_rates_of_the_epoch_when_both_move():
-    graph, alpha = generate("ring", 5, 0), Diminishing(0.1, 2.0)
+    graph, alpha = generate("ring", 5, 0), Diminishing(0.1, gamma=2.0)
     plain = Rates(graph, 3, Uniform(), Uniform(), refresh=4)
     grown = Rates(graph, 3, Uniform(), Uniform(), refresh=4, growth=alpha)
     k = np.arange(13)
@@ -180,8 +180,8 @@ def test_growth_starts_from_the_rates_of_the_epoch_when_both_move():
     [
         ({"sgd_law": Uniform()}, False),
         ({"sgd_law": Uniform(), "refresh": 5}, True),
-        ({"sgd_law": Given(0.5), "refresh": 5}, False),
-        ({"sgd_law": Given(0.5), "growth": Constant(0.1)}, True),
+        ({"sgd_law": FixedValues(0.5), "refresh": 5}, False),
+        ({"sgd_law": FixedValues(0.5), "growth": Constant(0.1)}, True),
     ],
 )
 def test_rates_say_whether_the_clients_change(given, changing):

@@ -8,8 +8,8 @@ from tests.worlds import cuts, erdos_renyi, graphs, pairs
 
 from dspodfl import rng
 from dspodfl.errors import InputError
-from dspodfl.network import Graph, generate
-from dspodfl.network.topology import Flicker, Markov, Static, Switching, Waypoint, Wiring
+from dspodfl.network import DYNAMICS, Graph, generate
+from dspodfl.network.topology import BernoulliLinks, Markov, Static, Switching, Waypoint, WeightedTopology
 from dspodfl.network.weights import WEIGHTS, matrix
 from dspodfl.rng import Stream
 
@@ -23,6 +23,35 @@ def links_at(topology, k):
     edges = topology.graph.edges
     present = topology.present(np.array([k]))
     return edges.tolist() if present is None else edges[present[0]].tolist()
+
+
+# --- the registry ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(DYNAMICS))
+def test_every_kind_of_dynamics_makes_a_topology_of_its_context_and_its_examples(kind):
+    entry, base = DYNAMICS[kind], generate("geometric", 5, 0, radius=0.9)
+    context = {"graph": base, "seed": 3, "radius": 0.9, "horizon": 20, "on_progress": None}
+    given = {one.name: one.doc.example for one in entry.parameters if one.doc.example is not None}
+    topology = entry.make(context, given | ({"graphs": [generate("ring", 5, 0)]} if "graphs" in given else {}))
+    assert topology.graph.n == 5 and isinstance(topology.time_varying_weights, bool)
+    present = topology.present(np.arange(4))
+    assert present is None if kind == "static" else present.shape == (4, topology.graph.links)
+    assert entry.line and set(context) >= {name for name in entry.context if entry.takes(name)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "field"),
+    [
+        ("switching", {"graphs": [], "period": None, "times": None}, "graph.dynamics.period"),
+        ("switching", {"graphs": [], "period": 2, "times": [0]}, "graph.dynamics.period"),
+        ("waypoint", {"speed": [0.2, 0.1], "pause": 0.0}, "graph.dynamics.speed"),
+    ],
+)
+def test_parameters_that_do_not_fit_together_are_refused_by_the_check_of_their_kind(kind, given, field):
+    with pytest.raises(InputError) as caught:
+        DYNAMICS[kind].facts["check"](**given)
+    assert caught.value.field == field
 
 
 # --- static and switching -------------------------------------------------------------------------------------
@@ -51,7 +80,7 @@ def test_the_superset_of_switching_graphs_is_their_union_and_its_weights_never_c
     assert {tuple(e) for e in topology.graph.edges.tolist()} == {
         tuple(e) for g in (RING, STAR) for e in g.edges.tolist()
     }
-    _, weight, degree = Wiring(topology, "metropolis").at(np.arange(8))
+    _, weight, degree = WeightedTopology(topology, "metropolis").at(np.arange(8))
     assert degree.tolist() == [topology.graph.degree.tolist()]
     i, j = topology.graph.edges.T
     assert weight.tolist() == [(1 / (1 + np.maximum(degree[0, i], degree[0, j]))).tolist()]
@@ -80,7 +109,7 @@ def test_turns_without_a_clear_order_are_refused(given, field):
 @pytest.mark.parametrize("up", [0.02, 0.5, 0.9])
 def test_a_flickering_link_exists_with_its_probability_independently_at_every_iteration(up):
     length = 20_000
-    there = Flicker(RING, 3, up).present(np.arange(length))
+    there = BernoulliLinks(RING, 3, up).present(np.arange(length))
     sigma = np.sqrt(up * (1 - up) / length)
     assert there.shape == (length, 5) and there.dtype == bool
     assert (np.abs(there.mean(axis=0) - up) < 5 * sigma).all()
@@ -89,8 +118,8 @@ def test_a_flickering_link_exists_with_its_probability_independently_at_every_it
 
 
 def test_a_link_that_is_up_with_probability_one_is_always_there():
-    assert Flicker(RING, 0, 1.0).present(np.arange(100)).all()
-    assert not Flicker(RING, 0, 0.0).present(np.arange(100)).any()
+    assert BernoulliLinks(RING, 0, 1.0).present(np.arange(100)).all()
+    assert not BernoulliLinks(RING, 0, 0.0).present(np.arange(100)).any()
 
 
 # --- Markov links ---------------------------------------------------------------------------------------------
@@ -212,7 +241,7 @@ def test_links_are_exactly_the_pairs_within_the_radius_at_every_iteration(seed, 
 @pytest.mark.parametrize("kind", [kind for kind in WEIGHTS if kind != "equal_neighbour"])
 def test_weights_under_mobility_follow_the_current_graph_and_are_doubly_stochastic(kind):
     _, topology = walk(seed=2)
-    present, weight, degree = Wiring(topology, kind).at(np.arange(HORIZON))
+    present, weight, degree = WeightedTopology(topology, kind).at(np.arange(HORIZON))
     now = np.zeros((HORIZON, 8), dtype=int)
     for k in range(HORIZON):
         for i, j in links_at(topology, k):
@@ -251,25 +280,25 @@ def test_mobility_needs_positions():
 
 def test_equal_neighbour_weights_are_refused_under_mobility():
     with pytest.raises(InputError, match=r"graph\.weights = 'equal_neighbour'"):
-        Wiring(walk()[1], "equal_neighbour")
+        WeightedTopology(walk()[1], "equal_neighbour")
 
 
 def test_weights_that_do_not_fit_a_graph_are_refused_when_the_wiring_is_made():
     with pytest.raises(InputError, match="degrees from 1 to 4"):
-        Wiring(Static(STAR), "equal_neighbour")
+        WeightedTopology(Static(STAR), "equal_neighbour")
     with pytest.raises(InputError, match="one of metropolis"):
-        Wiring(Static(RING), "metropolitan")
+        WeightedTopology(Static(RING), "metropolitan")
 
 
 @pytest.mark.parametrize("kind", ["flicker", "markov", "switching"])
 def test_weights_follow_the_superset_where_nobody_moves(kind):
     graph = erdos_renyi(7, 1)
     topology = {
-        "flicker": Flicker(graph, 0, 0.3),
+        "flicker": BernoulliLinks(graph, 0, 0.3),
         "markov": Markov(graph, 0, 0.1, 0.2),
         "switching": Switching([graph, Graph.from_edges(7, [(0, 6)])], period=3),
     }[kind]
-    present, weight, degree = Wiring(topology, "metropolis").at(np.arange(20))
+    present, weight, degree = WeightedTopology(topology, "metropolis").at(np.arange(20))
     assert present.shape == (20, topology.graph.links) and not present.all()
     assert degree.tolist() == [topology.graph.degree.tolist()]
-    assert np.array_equal(weight, Wiring(Static(topology.graph), "metropolis").at(np.arange(1))[1])
+    assert np.array_equal(weight, WeightedTopology(Static(topology.graph), "metropolis").at(np.arange(1))[1])

@@ -15,16 +15,16 @@ LOGISTIC = {"name": "logistic", "l2": 0.2}
 
 
 def made(**changes):
-    _, study, settings = build(tiny(**changes))
-    return study, settings
+    _, study = build(tiny(**changes))
+    return study, study.settings
 
 
 def test_the_minimizer_of_logistic_regression_is_stationary_for_the_model_itself():
     study, settings = made(model=LOGISTIC)
-    data, slope = settings[0].data, grad(study.model.objective)
+    data, gradient = settings[0].data, grad(study.model.objective)
     theta = torch.from_numpy(data.optimum)
     x, y = torch.from_numpy(data.dataset.x_train).double(), torch.from_numpy(data.dataset.y_train)
-    each = torch.stack([slope(theta, x[s], y[s]) for s in data.shards])
+    each = torch.stack([gradient(theta, x[s], y[s]) for s in data.shards])
     assert float(each.mean(dim=0).norm()) < 1e-6 < float(each.norm())
 
 

@@ -13,9 +13,8 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu, tiny
 from tests.teams import together
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
-from dspodfl.algorithms import Algorithm, schedules
-from dspodfl.study import waves
-from dspodfl.study.builder import Own, build
+from dspodfl.algorithms import RULES, Algorithm, schedules
+from dspodfl.study import UserInputs, build, waves
 from dspodfl.study.rule_check import check_rule
 
 ATC = {"schedule": "dgd", "rule": "adapt_then_combine", "label": "step first"}
@@ -95,9 +94,9 @@ def test_train_order_is_the_rule_of_methods_that_name_none():
 
 
 def test_runs_of_one_rule_stay_in_one_stack():
-    _, study, _ = build(tiny(algorithms=["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"], seeds=2))
+    _, study = build(tiny(algorithms=["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"], seeds=2))
     assert study.groups == [0] * 10
-    _, study, _ = build(tiny(algorithms=["dspodfl", ATC, "dgd", CTA], seeds=2))
+    _, study = build(tiny(algorithms=["dspodfl", ATC, "dgd", CTA], seeds=2))
     assert study.groups == [0, 0, 1, 1, 0, 0, 2, 2]
     cpu_, memory = torch.device("cpu"), 10**15
     plan = waves.make_plan(study.runs, study.model, 2, cpu_, torch.float32, memory, 1, study.groups)
@@ -111,7 +110,7 @@ def test_rules_with_equal_settings_share_a_stack_and_others_do_not():
     def groups(*betas):
         own = {f"m{n}": Algorithm(f"m{n}", schedule="dgd", rule=rule) for n, rule in enumerate(betas)}
         config = tiny(algorithms=["dgd"]).model_copy(update={"algorithms": list(own)})
-        return build(config, Own(algorithms=own))[1].groups
+        return build(config, UserInputs(algorithms=own))[1].groups
 
     one = Momentum(0.5)
     assert groups(one, one, Momentum(0.5)) == [0, 0, 1]
@@ -144,6 +143,25 @@ def test_run_takes_names_tables_values_and_schedules():
     assert rows(found.metrics, "step first").equals(rows(again, "step first"))
     old = run(tiny(algorithms=["dgd"]), schedules={"quiet": quiet}).metrics
     assert rows(found.metrics, "quiet").equals(rows(old, "quiet"))
+
+
+@pytest.mark.parametrize("order", ["simultaneous", "adapt_then_combine"])
+def test_a_rule_that_is_left_out_is_that_of_the_configuration_from_python_too(order):
+    config = tiny(train={"order": order})
+    given = [Algorithm("named", schedule="dgd"), Algorithm("made", schedule=quiet)]
+    found = run(config, algorithms=given).metrics
+    table = {"schedule": "dgd", "label": "named"}
+    assert rows(found, "named").equals(rows(run(config, algorithms=[table]).metrics, "named"))
+    said = [
+        Algorithm("made", schedule=quiet, rule=order),
+        Algorithm("other", schedule="dgd", rule="combine_then_adapt"),
+    ]
+    other = run(config, algorithms=said).metrics
+    assert rows(found, "made").equals(rows(other, "made"))
+    assert not unlabelled(rows(found, "named")).equals(unlabelled(rows(other, "other")))
+    values = {"made": given[1]}
+    built = build(config.model_copy(update={"algorithms": ["made"]}), UserInputs(algorithms=values))[1]
+    assert built.groups == [0] and built.rules[0] is RULES[order]
 
 
 def test_a_rule_from_python_is_a_rule_of_a_file(tmp_path, monkeypatch):

@@ -216,7 +216,7 @@ def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monke
     for stop in (1, 4, 9, 14):
         folder, count = tmp_path / f"{stop}", itertools.count()
         run(config, device="cpu", out=folder, callbacks=[lambda _, n=count, at=stop: next(n) >= at], record_events=True)
-        assert CheckpointStore(folder).sealed()
+        assert CheckpointStore(folder).committed()
         again = run(resume=folder, device="cpu")
         pd.testing.assert_frame_equal(whole.metrics, again.metrics, check_exact=True)
         for key, (events, _) in whole.events.items():

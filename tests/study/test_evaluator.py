@@ -20,7 +20,7 @@ from dspodfl.problem import problem as problems
 from dspodfl.problem.evaluation import BatchEvaluator, evaluated_clients, evaluated_samples, ordered_sum
 from dspodfl.problem.models.stacked.network import Stacked
 from dspodfl.problem.problem import Problem
-from dspodfl.study.evaluator import EvaluationStoppedError, Judge
+from dspodfl.study.evaluator import EvaluationStoppedError, Evaluator
 from dspodfl.study.store.checkpoint import CheckpointStore, load
 from dspodfl.study.store.resume import Unfinished
 
@@ -146,7 +146,7 @@ def test_ordered_sums_are_sums(count):
 def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
     config = Config(**STUDY)
     whole = run(config).metrics
-    monkeypatch.setattr("dspodfl.study.evaluator._NUMBERS_AT_ONCE", 3 * 7850)
+    monkeypatch.setattr("dspodfl.study.evaluator._MAX_ELEMENTS_PER_CHUNK", 3 * 7850)
     parts = run(config).metrics
     assert parts[CLIENTS].equals(whole[CLIENTS])
     assert np.allclose(parts["consensus_error"], whole["consensus_error"], rtol=1e-12, atol=0)
@@ -155,7 +155,7 @@ def test_one_large_run_is_evaluated_in_parts_to_the_same_numbers(monkeypatch):
 @pytest.mark.parametrize("at_once", [20_000, 10**9])
 def test_stacked_networks_are_evaluated_in_as_many_batches_as_are_announced(at_once, monkeypatch):
     """They are those of GPUs; what cuts them into batches does not depend on the device."""
-    monkeypatch.setattr("dspodfl.problem.models.stacked.network._ACTIVATIONS_AT_ONCE", at_once)
+    monkeypatch.setattr("dspodfl.problem.models.stacked.network._MAX_ACTIVATION_BYTES", at_once)
     study = Simulation(tiny(data=IMAGES, model={"name": "cnn", "channels": [2]}, algorithms=["dgd"])).study
     problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=2, samples=30)
     theta = torch.stack([study.model.initial(seed) for seed in range(3)])
@@ -287,7 +287,7 @@ def test_a_signal_ends_an_evaluation_between_two_batches_and_resume_gives_the_sa
     assert len(done) == batch, "the batch that was running, and no other"
     stands = 2 if batch < 2 + BATCHES else 3
     assert f"interrupted after iteration {stands}" in answer.err
-    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").committed()[0])
     assert kept.iteration == stands and kept.metrics["iteration"].max() < stands
     assert pd.read_parquet(tmp_path / "out/metrics.parquet")["iteration"].max() < stands
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
@@ -318,7 +318,7 @@ def test_a_second_wave_that_is_stopped_in_its_first_evaluation_begins_again(monk
         signal_before(patch, 2 + 2 * 5 * 2 + 1)  # the first wave: one model, then twice five, on two batches of samples
         with pytest.raises(KeyboardInterrupt):
             run(Config(**CONVOLUTIONAL), out=tmp_path / "out")
-    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").committed()[0])
     assert (kept.iteration, len(kept.plan.done), list(kept.pieces())) == (0, 1, [])
     monkeypatch.setattr(Result, "draw", lambda *_: set())
     assert run(resume=tmp_path / "out").metrics.equals(whole.metrics)
@@ -352,7 +352,7 @@ def test_all_ranks_end_an_evaluation_where_one_of_them_is_told_to(split, tmp_pat
         return rows, simulation.stopped
 
     assert together(2, work) == [([0], True)] * 2 and heard
-    kept = load(CheckpointStore(tmp_path / split).sealed()[0])
+    kept = load(CheckpointStore(tmp_path / split).committed()[0])
     assert kept.iteration == 2 and kept.about["pending"] == [0, 1] and kept.metrics["iteration"].max() == 0
 
     def go_on(team):
@@ -423,7 +423,7 @@ def test_ranks_end_an_evaluation_between_two_meetings_and_a_resume_gives_the_sam
 
     for rows, has_stopped, _ in together(2, stopped):
         assert has_stopped and 14 not in rows
-    kept = load(CheckpointStore(tmp_path / "out").sealed()[0])
+    kept = load(CheckpointStore(tmp_path / "out").committed()[0])
     assert kept.about["behind"] and kept.about["pending"]
     assert kept.about["format"] == 3
     assert max(kept.metrics["iteration"]) < kept.iteration
@@ -459,24 +459,24 @@ def test_runs_that_stand_at_different_iterations_go_on_in_one_process_and_stop_t
 def test_clients_of_runs_that_stand_at_different_iterations_are_not_split(tmp_path, monkeypatch):
     together(2, lambda team: kept_apart(team, tmp_path / "out", lambda iteration: 2 < iteration < 12))
     monkeypatch.setitem(APART, "scale", {"split": "clients"})
-    with pytest.raises(InputError, match="stand at different iterations"):
+    with pytest.raises(InputError, match="are at different iterations"):
         together(2, lambda team: kept_apart(team, tmp_path / "out", before=Unfinished.read(tmp_path / "out")))
 
 
 def test_an_evaluation_that_is_stopped_can_be_done_again():
     seen = []
 
-    class Eager(Judge):
-        def __call__(self, snapshot, stop=None):
+    class Eager(Evaluator):
+        def evaluate(self, snapshot, stop=None):
             try:
-                super().__call__(snapshot, lambda: True)
+                super().evaluate(snapshot, lambda: True)
             except EvaluationStoppedError:
                 seen.append(snapshot.iteration)
-            return super().__call__(snapshot)
+            return super().evaluate(snapshot)
 
     whole = run(tiny()).metrics
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dspodfl.study.study.Judge", Eager)
+        patch.setattr("dspodfl.study.runner_wave.Evaluator", Eager)
         assert run(tiny()).metrics.equals(whole)
     assert seen[:2] == [0, 2]
 

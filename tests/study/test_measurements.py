@@ -10,14 +10,16 @@ from tests.study.test_waves import in_waves
 from tests.teams import together
 
 from dspodfl import InputError, Simulation
+from dspodfl.analysis import MetricsRow
 from dspodfl.engine import LocalTransport
 from dspodfl.study.builder import build
-from dspodfl.study.division import Division
+from dspodfl.study.measurement import Hooks
 from dspodfl.study.measurements import StudyProgress
-from dspodfl.study.result import typed
+from dspodfl.study.runner import measure
 from dspodfl.study.store.checkpoint import CheckpointStore, load
-from dspodfl.study.study import Hooks, measure
+from dspodfl.study.tables import typed
 from dspodfl.study.waves import Plan
+from dspodfl.study.work_split import WorkSplit
 
 CPU, LAST = torch.device("cpu"), 4
 STUDY = SimpleNamespace(
@@ -30,12 +32,13 @@ STUDY = SimpleNamespace(
 
 
 def divided(team, kind):
-    return Division(team, kind, "", [], [])
+    return WorkSplit(team, kind, "", [], [])
 
 
 def looked_at(iteration, wave, plan, models=None):
     """A measurement of every run of a wave; the models of a run are its number, and the iteration."""
-    rows = [{"algorithm": STUDY.runs[r].algorithm, "seed": STUDY.runs[r].seed, "iteration": iteration} for r in wave]
+    names = [(STUDY.runs[r].algorithm, STUDY.runs[r].seed) for r in wave]
+    rows = [MetricsRow.of({"algorithm": name, "seed": seed, "iteration": iteration}) for name, seed in names]
     accuracies = [torch.full((2,), 0.1 * iteration) for _ in wave]
     own = models or (lambda r: torch.tensor([[r, iteration]]))
     about = {"iteration": iteration, "over": iteration == LAST, "plan": plan, "models": own}
@@ -115,10 +118,10 @@ def test_models_of_the_only_wave_are_not_copied_aside():
 
 def gone_through(study, start=None, store=None):
     """What a real study has come to, all of its events recorded; each look at it may be put away in a store."""
-    division = Division.alone(study.runs)
+    division = WorkSplit.alone()
     findings = StudyProgress(study, division, start, record=True)
-    watch = Hooks(lambda k, runs: findings.advance(k, runs, findings.seconds + 1.0), findings.recorder.add)
-    for found in measure(study, CPU, watch, findings.position(), division):
+    hooks = Hooks(lambda k, runs: findings.advance(k, runs, findings.seconds + 1.0), findings.recorder.add)
+    for found in measure(study, CPU, hooks, findings.position(), division):
         findings.add(found, findings.seconds)
         findings.meet(found.over)
         if store:
@@ -130,10 +133,10 @@ def gone_through(study, start=None, store=None):
 def save_checkpoint(monkeypatch, tmp_path):
     """A study in two waves of a run each, what it came to, and the checkpoints of all looks at it but the last."""
     in_waves(monkeypatch, 2)
-    _, study, _ = build(tiny())
+    _, study = build(tiny())
     store = CheckpointStore(tmp_path, keep=10)
     whole = gone_through(study, store=store)
-    return study, whole, [load(path) for path in store.sealed()[:0:-1]]
+    return study, whole, [load(path) for path in store.committed()[:0:-1]]
 
 
 def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(save_checkpoint):
@@ -153,7 +156,7 @@ def test_what_is_taken_up_from_any_checkpoint_comes_to_the_same(save_checkpoint)
 def test_what_is_taken_up_is_what_was_known_then(save_checkpoint):
     study, whole, starts = save_checkpoint
     for looks, (start, ran) in enumerate(zip(starts, [0, 2, 4, 4, 6], strict=True), start=1):
-        findings = StudyProgress(study, Division.alone(study.runs), start, record=True)
+        findings = StudyProgress(study, WorkSplit.alone(), start, record=True)
         assert len(findings.known.rows) == looks and not findings.complete
         assert findings.effort == {"wall_seconds": float(ran), "run_iterations": ran}
         fired = {name: events.v for name, (events, _) in findings.events().items()}
@@ -164,7 +167,7 @@ def test_what_is_taken_up_is_what_was_known_then(save_checkpoint):
 def test_a_checkpoint_at_the_end_of_a_wave_stands_at_the_beginning_of_the_next(save_checkpoint):
     study, _, (*_, start, _, _) = save_checkpoint
     assert (len(start.plan.done), len(start.plan.left), start.iteration) == (1, 1, 0)
-    position = StudyProgress(study, Division.alone(study.runs), start).position()
+    position = StudyProgress(study, WorkSplit.alone(), start).position()
     assert position.reached == dict.fromkeys(start.plan.done[0], study.iterations)
     assert list(position.pieces) == []
 

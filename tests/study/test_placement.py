@@ -10,8 +10,8 @@ from tests.worlds import ALGORITHMS, MODELS, make_run
 from dspodfl.engine import Shard, Stack
 from dspodfl.errors import InputError
 from dspodfl.network import GRAPHS, generate
-from dspodfl.study.division import Division, expected_rows, work
-from dspodfl.study.placement import bisect, cut, deal, place
+from dspodfl.study.placement import assign, bisect, cut, place
+from dspodfl.study.work_split import WorkSplit, expected_rows, work
 
 OWN = {"geometric": {"radius": 0.3}, "erdos_renyi": {"p": 0.2}, "regular": {"degree": 4}}
 OWN["small_world"] = {"neighbours": 4, "rewire": 0.1}
@@ -49,12 +49,12 @@ def test_bisection_leaves_no_part_empty(n, parts, seed):
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=30), st.integers(1, 5))
 def test_no_rank_has_more_than_a_run_beyond_its_share(work, ranks):
-    dealt = np.bincount(deal(work, ranks), weights=work, minlength=ranks)
+    dealt = np.bincount(assign(work, ranks), weights=work, minlength=ranks)
     assert dealt.max() <= sum(work) / ranks + max(work) + 1e-9
 
 
 def test_every_rank_has_a_run_of_every_wave_and_waves_that_are_too_small_are_refused():
-    division = [Division(Threads(rank, 3, {}), "runs", "", [5.0, 1.0, 1.0, 1.0, 1.0, 9.0], []) for rank in range(3)]
+    division = [WorkSplit(Threads(rank, 3, {}), "runs", "", [5.0, 1.0, 1.0, 1.0, 1.0, 9.0], []) for rank in range(3)]
     for wave in ([0, 1, 2], [3, 4, 5], [0, 1, 2, 3, 4, 5]):
         here = [one.here(wave) for one in division]
         assert all(here) and sorted(r for some in here for r in some) == wave

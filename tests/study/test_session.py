@@ -190,10 +190,10 @@ def test_a_result_draws_itself():
 def test_the_clients_table_says_what_each_client_is():
     config = tiny(seeds=2, graph={"kind": "star"})
     result = run(config)
-    _, study, settings = build(config)
+    _, study = build(config)
     assert len(result.clients) == 2 * 2 * 4
     for row in result.clients.itertuples():
-        setting = settings[row.seed]
+        setting = study.settings[row.seed]
         held = setting.data.dataset.y_train[setting.data.shards[row.client]]
         assert (row.degree, row.samples, row.name) == (3 if row.client == 0 else 1, len(held), str(row.client))
         assert list(row.labels) == sorted(set(held.tolist()))
@@ -212,7 +212,7 @@ def test_the_clients_table_says_what_each_client_is():
 def test_row_0_is_the_common_initial_model_with_all_counters_zero():
     config = tiny(seeds=2)
     result = run(config)
-    _, study, settings = build(config)
+    _, study = build(config)
     counters = [name for name in METRICS if name.startswith("delay")] + ["sgd_steps", "link_uses", "bytes"]
     first = result.metrics[result.metrics["iteration"] == 0]
     assert len(first) == 4
@@ -220,7 +220,7 @@ def test_row_0_is_the_common_initial_model_with_all_counters_zero():
     assert (first["consensus_error"] == 0).all() and (first["accuracy_std"] == 0).all()
     assert not first["diverged"].any()
     for row in first.itertuples():
-        data = settings[row.seed].data.dataset
+        data = study.settings[row.seed].data.dataset
         scores = study.model.scores(study.model.initial(row.seed), torch.from_numpy(data.x_test))
         right = (scores.argmax(dim=1) == torch.from_numpy(data.y_test)).double().mean().item()
         assert row.accuracy == row.accuracy_min == row.accuracy_average_model == pytest.approx(right)
@@ -229,7 +229,7 @@ def test_row_0_is_the_common_initial_model_with_all_counters_zero():
 def test_accuracies_are_those_of_the_models_on_the_whole_test_set():
     config = tiny(train={"iterations": 40, "learning_rate": {"kind": "constant", "value": 0.5}}, eval={"every": 40})
     result = run(config)
-    data = build(config)[2][0].data.dataset
+    data = build(config)[1].settings[0].data.dataset
     last = of(result).iloc[-1]
     own, losses, thetas = [], [], []
     for state in result.models("dspodfl"):
@@ -642,7 +642,7 @@ def test_clipped_rates_are_counted_over_every_epoch_of_the_study():
     simulation = Simulation(config, device="cpu")
     for _ in simulation:
         pass
-    setting = simulation.settings[0].rates
+    setting = simulation.study.settings[0].rates
     k = np.arange(0, 9, 2)
     expected = sum(int((setting._draw(np.array([epoch]), "sgd") < 0.5).sum()) for epoch in range(5))
     assert simulation.result().summary["study"]["seeds"]["0"]["clipped_sgd_rates"] == expected

@@ -13,7 +13,7 @@ from dspodfl import Result, Simulation, run
 from dspodfl.errors import OutOfMemoryError
 from dspodfl.problem.models import build as build_model
 from dspodfl.problem.models.model import Model
-from dspodfl.study import study
+from dspodfl.study import runner
 from dspodfl.study import waves as plan
 from dspodfl.study.builder import build
 from dspodfl.study.waves import Plan, activations, make_plan
@@ -72,7 +72,7 @@ def test_no_wave_is_larger_than_the_room():
 
 
 def test_the_algorithms_of_a_seed_stay_together():
-    _, made, _ = build(tiny(algorithms=["dspodfl", "dgd", "rg"], seeds=4))
+    _, made = build(tiny(algorithms=["dspodfl", "dgd", "rg"], seeds=4))
     free = make_plan(made.runs, made.model, 4, CPU, torch.float32, memory=10**15)
     memory = int((free.fixed + 6.5 * 4 * free.per_client) / plan._SHARE)
     found = make_plan(made.runs, made.model, 4, CPU, torch.float32, memory=memory)
@@ -127,7 +127,7 @@ def in_waves(monkeypatch, waves):
         parts = [part.tolist() for part in np.array_split(order, waves)]
         return Plan((), tuple(parts), found.per_client, found.fixed, found.memory)
 
-    monkeypatch.setattr(study, "make_plan", cut)
+    monkeypatch.setattr(runner, "make_plan", cut)
 
 
 CONFIG = {"algorithms": ["dspodfl", "dgd", "dfedavg"], "seeds": 3, "eval": {"every": 2, "at_delay": [3.0]}}
@@ -183,15 +183,15 @@ def test_a_study_left_in_its_second_wave_has_what_was_measured(monkeypatch):
 
 def failing(monkeypatch, most, at=2, error=None):
     """Make waves of more than ``most`` runs run out of memory after their evaluation at an iteration."""
-    real = study._wave
+    real = runner.run_wave
 
-    def wave(made, runs, *more):
-        for found in real(made, runs, *more):
+    def wave(context, runs, *more):
+        for found in real(context, runs, *more):
             if found.iteration >= at and len(runs) > most:
                 raise error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7 GiB")
             yield found
 
-    monkeypatch.setattr(study, "_wave", wave)
+    monkeypatch.setattr(runner, "run_wave", wave)
 
 
 @pytest.mark.parametrize("at", [0, 2, 4])

@@ -25,7 +25,7 @@ CONVEX = Constants(
 @pytest.mark.parametrize("gamma", [0.3, 1.0, 50.0])
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 1000), (7, 300), (0, 1 << 21)])
 def test_sums_over_the_schedule_are_exact(gamma, first, last):
-    rate = Diminishing(0.5, gamma)
+    rate = Diminishing(0.5, gamma=gamma)
     square = 0.25 * gamma * (digamma(gamma + last + 1) - digamma(gamma + first))
     cube = 0.125 * gamma**1.5 * (zeta(1.5, gamma + first) - zeta(1.5, gamma + last + 1))
     assert theory.power_sum(rate, 2, last, first) == pytest.approx(square, rel=1e-11)
@@ -36,7 +36,7 @@ def test_sums_over_the_schedule_are_exact(gamma, first, last):
 
 
 def test_the_squares_have_no_finite_sum_but_grow_like_a_logarithm():
-    rate = Diminishing(0.5, 10.0)
+    rate = Diminishing(0.5, gamma=10.0)
     early, late = (theory.power_sum(rate, 2, 10**power) for power in (4, 6))
     assert late - early == pytest.approx(0.25 * 10.0 * math.log(100), rel=1e-2)
 
@@ -44,7 +44,7 @@ def test_the_squares_have_no_finite_sum_but_grow_like_a_logarithm():
 @pytest.mark.parametrize("gamma", [0.01, 0.5, 1.0, 3.0, 100.0])
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (0, 1000), (5, 30), (9, 9)])
 def test_the_sum_of_rates_has_the_corrected_floor_and_the_sums_of_powers_their_ceilings(gamma, first, last):
-    rate = Diminishing(0.5, gamma)
+    rate = Diminishing(0.5, gamma=gamma)
     assert theory.power_sum(rate, 1, last, first) >= theory.sum_floor(rate, last, first)
     assert theory.power_sum(rate, 2, last, first) <= theory.power_ceiling(rate, 2, last)
     assert theory.power_sum(rate, 3, last, first) <= theory.power_ceiling(rate, 3, last)
@@ -52,7 +52,7 @@ def test_the_sum_of_rates_has_the_corrected_floor_and_the_sums_of_powers_their_c
 
 def test_the_printed_floor_lost_a_factor_gamma_and_is_false_for_small_gamma():
     assert theory.sum_floor(RATE, 99) == pytest.approx(20 * theory.sum_floor(RATE, 99, form="printed"), rel=1e-12)
-    small = Diminishing(0.5, 0.01)
+    small = Diminishing(0.5, gamma=0.01)
     assert theory.power_sum(small, 1, 10) < theory.sum_floor(small, 10, form="printed")
 
 
@@ -163,7 +163,7 @@ def test_the_optimized_gamma1_allows_the_largest_first_rate():
 )
 def test_the_printed_condition_on_the_first_rate_does_not_ensure_a_contraction(c):
     for alpha in np.geomspace(1e-3, 10, 60):
-        tried = c.at(Diminishing(float(alpha), 10.0))
+        tried = c.at(Diminishing(float(alpha), gamma=10.0))
         *printed, _, contraction = theory.conditions(tried, theory.best_gamma1(tried), 100)
         if all(each.holds for each in printed):
             break
@@ -196,7 +196,7 @@ def test_the_printed_rates_have_the_printed_order():
 
 def test_the_printed_bound_on_the_convolved_squares_is_false_for_small_gamma_and_holds_for_large():
     for gamma, holds in ((0.05, False), (10.0, True)):
-        c = CONVEX.at(Diminishing(0.001, gamma))
+        c = CONVEX.at(Diminishing(0.001, gamma=gamma))
         for k in (3, 100, 3000):
             alpha = c.alpha(np.arange(k + 1))
             tails = np.cumsum(theory.spectrum(c, 0.3).h(alpha)[::-1])[::-1]
@@ -211,7 +211,7 @@ def test_measured_errors_of_ridge_regression_never_exceed_the_corrected_recursio
         x *= math.sqrt(20) * rng.uniform(0.97, 1.03, n)
         shards.append((x, x @ rng.normal(1, 0.3, n)))
     problem = estimation.ridge(shards, 0.1)
-    rate, d0 = Diminishing(0.04, 15.0), np.array([0.85, 0.9, 1.0, 0.95])
+    rate, d0 = Diminishing(0.04, gamma=15.0), np.array([0.85, 0.9, 1.0, 0.95])
     c = problem.constants(RHO, sigma, d_min=float(d0.min()), d_max=float(d0.max()), alpha=rate)
     start = rng.normal(0, 2, (m, n))
     nu = np.array([((start.mean(axis=0) - problem.theta) ** 2).sum(), spread(start)])

@@ -14,7 +14,15 @@ from dspodfl.theory.formulas.constants import Constants
 from dspodfl.theory.formulas.nonconvex import Gammas
 
 SMOOTH = Constants(
-    m=2, beta=1.0, rho_tilde=0.5, delta=1.0, zeta=0.5, sigma=1.0, d_min=0.5, d_max=0.8, alpha=Diminishing(0.01, 10.0)
+    m=2,
+    beta=1.0,
+    rho_tilde=0.5,
+    delta=1.0,
+    zeta=0.5,
+    sigma=1.0,
+    d_min=0.5,
+    d_max=0.8,
+    alpha=Diminishing(0.01, gamma=10.0),
 )
 HAND = Gammas(math.inf, 2.0, 2.0, 1.0, 2.0)
 
@@ -32,7 +40,7 @@ def test_the_printed_nonconvex_coefficients_lose_an_alpha_and_take_the_wrong_eta
     eta = 0.2 / 0.01
     assert printed.phi11 == pytest.approx(0.01 * (0.5 - (0.25 * eta + 1 + 0.5 * eta) * 0.01), rel=1e-12)
     assert printed.psi1 == pytest.approx((eta * 1.02 + 0.25) * 1e-4, rel=1e-12)
-    fast = SMOOTH.at(Diminishing(5.0, 10.0))  # α > 1: dropping the α is no longer on the safe side
+    fast = SMOOTH.at(Diminishing(5.0, gamma=10.0))  # α > 1: dropping the α is no longer on the safe side
     equal = replace(fast, d_min=0.8, d_max=0.8)
     assert theory.coefficients(equal, 0, "printed").phi11 > theory.coefficients(equal, 0).phi11
 
@@ -62,7 +70,7 @@ def test_the_nonconvex_conditions_carry_the_limits_computed_by_hand():
 
 
 def test_the_corrected_rate_of_gamma2_implies_the_demand_on_d_min_and_the_printed_one_does_not():
-    c = replace(SMOOTH, zeta=1.0, d_min=0.3, d_max=1.0, alpha=Diminishing(1e-3, 10.0))
+    c = replace(SMOOTH, zeta=1.0, d_min=0.3, d_max=1.0, alpha=Diminishing(1e-3, gamma=10.0))
     failed = {form: theory.best(c, 1.0, 1.0, 100, form) for form in ("printed", "corrected")}
     assert [h.name for h in failed["printed"].conditions if not h.holds] == ["ζ²(1 − d_min(0)) < ½"]
     assert failed["corrected"].gammas is None and failed["corrected"].total == math.inf
@@ -104,13 +112,13 @@ def test_the_nonconvex_bound_falls_in_d_min_and_at_one_loses_its_sporadic_part()
 
 
 def test_the_printed_display_can_fall_below_what_is_proved():
-    small = replace(SMOOTH, zeta=0.1, d_max=1.0, alpha=Diminishing(0.01, 0.05))
+    small = replace(SMOOTH, zeta=0.1, d_max=1.0, alpha=Diminishing(0.01, gamma=0.05))
     printed, corrected = (theory.best(small, 1.0, 2.0, 500, form) for form in ("printed", "corrected"))
     assert printed.total < corrected.total
 
 
 def test_measured_weighted_gradients_never_exceed_the_corrected_bound():
-    rate, sigma, seeds, last = Diminishing(0.004, 30.0), 0.5, 50, 500
+    rate, sigma, seeds, last = Diminishing(0.004, gamma=30.0), 0.5, 50, 500
     c = Constants(
         m=M, beta=2.0, rho_tilde=RHO, delta=DELTA, zeta=1.0, sigma=sigma, d_min=D.min(), d_max=D.max(), alpha=rate
     )

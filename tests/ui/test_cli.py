@@ -627,6 +627,9 @@ def test_a_result_that_cannot_be_written_at_the_end_leaves_what_was_measured(dsp
     ("words", "says"),
     [
         ("run --seeds abc", "error: --seeds = 'abc': must be an integer"),
+        ("run --seeds 1.5", "error: --seeds = '1.5': must be an integer"),
+        ("reproduce all --seeds 0", "error: --seeds = 0: must be an integer of at least 1"),
+        ("run --ranks 2 --max-restarts -1", "error: --max-restarts = -1: must be an integer of at least 0"),
         ("sweep x.toml --over a=1 --at-delay x", "error: --at-delay = 'x': must be a number"),
         ("run --bogus", "error: no such option"),
         ("sweep x.toml", "error: missing option '--over'; see "),

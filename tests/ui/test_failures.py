@@ -215,7 +215,7 @@ def test_checkpoints_that_are_there_are_said_to_be_there_whatever_the_run_was_do
     answer = dspodfl("run", "study.toml", "--out", "out")
     assert answer.code == 143 and "nothing was written" in answer.err
     run(tiny(), device="cpu", out="out", callbacks=[lambda _: True])
-    assert CheckpointStore(Path("out")).sealed()
+    assert CheckpointStore(Path("out")).committed()
     answer = dspodfl("run", "study.toml", "--resume", "out")
     assert answer.code == 143 and "nothing was written" not in answer.err
     assert "out is as it was" in answer.err and "dspodfl run --resume out" in answer.err

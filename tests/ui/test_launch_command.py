@@ -65,7 +65,9 @@ def test_a_sweep_and_a_reproduction_are_handed_on_whole(dspodfl, launched):
     [
         (
             "run",
-            RunOptions(Path("a.toml"), ["x=1"], ["dgd"], 2, Output("cpu", Path("o"), True, True), resume=Path("r")),
+            RunOptions(
+                Path("a.toml"), ["x=1"], ["dgd"], 2, "cpu", Output(Path("o"), True, True, models=True), resume=Path("r")
+            ),
         ),
         ("sweep", SweepOptions(Path("a.toml"), ["x=1,2"], 0.1 + 0.2, resolved="seeds = 1\n")),
         ("reproduce", ReproduceOptions(["all"], None, True)),

@@ -1,4 +1,4 @@
-"""Philox4x32-10, compiled: the words at many addresses at once. The twin is `dspodfl.rng.philox`."""
+"""Philox4x32-10, compiled: the words at many addresses. The reference implementation is `dspodfl.rng.philox`."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from .base import rests_without_events as rests_without_events
 from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
+from .learning_rate import LEARNING_RATES as LEARNING_RATES
 from .learning_rate import Constant as Constant
 from .learning_rate import Diminishing as Diminishing
 from .learning_rate import LearningRate as LearningRate
@@ -44,6 +45,7 @@ from .step import Step as Step
 
 __all__ = [
     "ALGORITHMS",
+    "LEARNING_RATES",
     "NO_LOCAL",
     "ORDERS",
     "PAPER",

@@ -71,7 +71,7 @@ class Independent(Schedule, Protocol):
         """Return the firing probabilities of clients and links at iterations k."""
         ...
 
-    def steady(self, rates: Rates) -> bool:
+    def constant(self, rates: Rates) -> bool:
         """Return whether the probabilities are the same at every iteration."""
         ...
 
@@ -229,20 +229,21 @@ class Algorithm:
         label: What rows, figures and tables call it. Draws do not depend on it.
         schedule: When clients step and links exchange: a `Schedule`, a class of them, the name of a registered method,
             or ``"module:object"``.
-        rule: How models change: a `Rule`, a class of them, the name of a registered rule, or ``"module:object"``.
+        rule: How models change: a `Rule`, a class of them, the name of a registered rule, or ``"module:object"``; None:
+            that of ``train.order``, which is ``simultaneous`` by default.
         local: What a client does in a step; no method takes it yet.
         settings: Numbers and words that schedule and rule are made with, by their names.
 
     Raises:
         InputError: the label, a part or the settings are of another type, or ``local`` is given.
 
-    >>> Algorithm("every fifth", schedule="dfedavg", settings={"period": 4}).rule
-    'simultaneous'
+    >>> Algorithm("every fifth", schedule="dfedavg", settings={"period": 4}).settings["period"]
+    4
     """
 
     label: str = field(kw_only=False)
     schedule: Any
-    rule: Any = SIMULTANEOUS
+    rule: Any = None
     local: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -253,7 +254,7 @@ class Algorithm:
         if not callable(self.schedule) and not isinstance(self.schedule, str):
             allowed = f"a Schedule, a callable (k, part, rates) -> Events, not a {type(self.schedule).__name__}"
             raise InputError("algorithms", self.label, allowed)
-        if not isinstance(self.rule, str | type) and not callable(self.rule):
+        if self.rule is not None and not isinstance(self.rule, str | type) and not callable(self.rule):
             missing = [name for name in ("init", "step") if not callable(getattr(self.rule, name, None))]
             if missing:
                 allowed = f"a Rule, or its name: it has no {' and no '.join(missing)}"

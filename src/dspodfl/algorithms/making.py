@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +21,7 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
     """Make the schedule and the rule of an algorithm from its settings; code that it names is imported.
 
     Args:
-        algorithm: with parts by name or as objects.
+        algorithm: with parts by name or as objects; without a rule, it is made with ``simultaneous``.
         value_of: gives the value of a key of the configuration, where a setting is left out and has such a key.
 
     Returns:
@@ -34,6 +35,7 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
     >>> type(schedule).__name__, type(rule).__name__
     ('Sporadic', 'Simultaneous')
     """
+    algorithm = replace(algorithm, rule=SIMULTANEOUS) if algorithm.rule is None else algorithm
     schedule_name, rule_name = (part if isinstance(part, str) else "" for part in (algorithm.schedule, algorithm.rule))
     found = registry.settings_problem(schedule_name, rule_name, algorithm.settings)
     if found:

@@ -67,7 +67,7 @@ class Sporadic:
         p, q = self.probabilities(k, rates)
         return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
 
-    def steady(self, rates: Rates) -> bool:
+    def constant(self, rates: Rates) -> bool:
         """Return whether the probabilities are the same at every iteration."""
         return rates.fixed and all(len(rows) == 1 for rows in self.probabilities(np.arange(2), rates))
 

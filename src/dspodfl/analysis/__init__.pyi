@@ -15,8 +15,11 @@ from .metrics import COLUMNS as COLUMNS
 from .metrics import DERIVED as DERIVED
 from .metrics import INTEGERS as INTEGERS
 from .metrics import METRICS as METRICS
+from .metrics import NUMBERS as NUMBERS
 from .metrics import SCHEMA as SCHEMA
+from .metrics import Measures as Measures
 from .metrics import MetricsRow as MetricsRow
+from .metrics import Value as Value
 from .metrics import complete as complete
 from .statistics import Difference as Difference
 from .statistics import Reached as Reached
@@ -32,15 +35,18 @@ __all__ = [
     "DERIVED",
     "INTEGERS",
     "METRICS",
+    "NUMBERS",
     "SCHEMA",
     "Column",
     "Cost",
     "Difference",
+    "Measures",
     "MetricsRow",
     "Reached",
     "Row",
     "Side",
     "Table",
+    "Value",
     "aggregates",
     "compare",
     "comparison",

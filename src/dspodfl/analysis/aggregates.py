@@ -25,7 +25,15 @@ Point = tuple[Any, ...]
 
 
 def by_run(metrics: pd.DataFrame, axes: Sequence[str]) -> list[tuple[Point, str, list[pd.DataFrame]]]:
-    """Return (point, algorithm, runs by iteration) in the order of the table."""
+    """Split a table by point, algorithm and run.
+
+    Args:
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        axes: The columns that name a point.
+
+    Returns:
+        (point, algorithm, rows of each run by iteration), in the order of the table.
+    """
     keys = [*axes, "algorithm"]
     out = []
     for key, rows in metrics.groupby(keys, sort=False):
@@ -87,6 +95,9 @@ def first_row(run: pd.DataFrame, at: Cost | None) -> pd.Series[Any] | None:
     Args:
         run: The rows of one run, by iteration.
         at: The cost.
+
+    Returns:
+        The row.
     """
     place = _place(run, at)
     return None if place is None else run.iloc[place]
@@ -107,6 +118,14 @@ def at_delay(metrics: pd.DataFrame, axes: Sequence[str], delay: float) -> pd.Dat
 
     ``normalized`` is the accuracy at the largest normalized delay that all runs of the point got to, between the
     evaluated iterations by a straight line. ``reached`` counts the runs that got there and did not diverge.
+
+    Args:
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        axes: The columns that name a point.
+        delay: The raw total delay.
+
+    Returns:
+        A row for each point and algorithm.
     """
     horizon = _horizon(metrics, axes)
     at = Cost("delay", delay)
@@ -142,23 +161,35 @@ def at_end(
         metrics: Rows by point, algorithm, seed and evaluated iteration.
         axes: The columns that name a point.
         budgets: Point -> what each of its runs may spend; None where runs go a number of iterations.
+
+    Returns:
+        A row for each point and algorithm.
     """
     budgets = budgets or {}
 
     def read(point: Point, runs: list[pd.DataFrame]) -> list[dict[str, Any]]:
         budget = budgets.get(point)
-        whole = [whole_run(run, budget) for run in runs]
-        last = max(int(run["iteration"].iloc[-1]) for run in whole)
-        told = {} if budget is None else {"budget": budget.kind, "budget_value": budget.value}
+        cut = [whole_run(run, budget) for run in runs]
+        last = max(int(run["iteration"].iloc[-1]) for run in cut)
+        spent = {} if budget is None else {"budget": budget.kind, "budget_value": budget.value}
         # with iterations alone, a run that lacks the last row of the others was not finished
         at = budget or Cost("iterations", last)
-        return [{"iteration": last, **told, **_counted(whole, at)}]
+        return [{"iteration": last, **spent, **_counted(cut, at)}]
 
     return _table(metrics, axes, read)
 
 
 def at_iterations(metrics: pd.DataFrame, axes: Sequence[str], iterations: Sequence[int]) -> pd.DataFrame:
-    """Return accuracies after numbers of iterations, by point, algorithm and iteration."""
+    """Return accuracies after numbers of iterations, by point, algorithm and iteration.
+
+    Args:
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        axes: The columns that name a point.
+        iterations: The numbers of iterations.
+
+    Returns:
+        A row for each point, algorithm and number of iterations.
+    """
 
     def read(_: Point, runs: list[pd.DataFrame]) -> list[dict[str, Any]]:
         out = []
@@ -174,7 +205,16 @@ def at_iterations(metrics: pd.DataFrame, axes: Sequence[str], iterations: Sequen
 
 
 def to_targets(metrics: pd.DataFrame, axes: Sequence[str], targets: Sequence[float]) -> pd.DataFrame:
-    """Return raw delays until the accuracy first reaches targets, by point, algorithm and target."""
+    """Return raw delays until the accuracy first reaches targets, by point, algorithm and target.
+
+    Args:
+        metrics: Rows by point, algorithm, seed and evaluated iteration.
+        axes: The columns that name a point.
+        targets: The accuracies.
+
+    Returns:
+        A row for each point, algorithm and target.
+    """
 
     def read(_: Point, runs: list[pd.DataFrame]) -> list[dict[str, Any]]:
         out = []

@@ -11,14 +11,16 @@ import numpy as np
 from dspodfl.analysis import formatting
 from dspodfl.analysis import statistics as paired
 from dspodfl.analysis.costs import Cost
-from dspodfl.analysis.standings import ACCURACY, ERROR, Comparison, Measure, Standing, TargetCost, compare
+from dspodfl.analysis.measures import ACCURACY, ERROR, Measure
+from dspodfl.analysis.standings import Comparison, Standing, compare
 from dspodfl.analysis.tables import Column, Row, Table
+from dspodfl.analysis.targets import TargetCost
 
 __all__ = ["Comparison", "compare", "sentence", "table", "thinned"]
 
 
 def sentence(found: Comparison) -> str:
-    """Say in one sentence or two who leads, by how much, and whether the seeds decide it."""
+    """Describe in one sentence or two which algorithm leads, by how much, and whether the seeds decide it."""
     if not any(standing.values for standing in found.standings):
         diverged = all(len(standing.diverged) == standing.seeds for standing in found.standings)
         return "Every run diverged." if diverged else f"No run gets to {found.at.text}."
@@ -26,7 +28,7 @@ def sentence(found: Comparison) -> str:
         return ""
     lead, *others = found.leads
     first, second, by = lead.first, lead.second, lead.difference
-    where = f"{'So far, at' if not found.complete and not found.asked else 'At'} {found.at.text}"
+    where = f"{'So far, at' if not found.complete and not found.explicit else 'At'} {found.at.text}"
     measured = "" if found.measure is ACCURACY else f" in {found.measure.label}"
     if by.mean < 0:
         return f"{where} no algorithm leads all others{measured} over the seeds that it shares with them."
@@ -59,6 +61,9 @@ def table(found: Comparison, title: str = "", config: Mapping[str, Any] | None =
         found: The comparison.
         title: What was run.
         config: The resolved configuration: where it thins evaluation, the table says so.
+
+    Returns:
+        The table: a row for each algorithm, one sentence that sums it up, a caption and notes.
     """
     iterations = found.at.kind == "iterations"
     columns = [Column("algorithm", left=True), Column(f"{found.measure.label} at\n{found.at.text}")]
@@ -170,11 +175,17 @@ def _caption(found: Comparison) -> str:
 
 
 def thinned(config: Mapping[str, Any], evaluated: Mapping[str, Any] | None = None) -> list[str]:
-    """Say on how many samples and clients models were evaluated, where the configuration thins evaluation.
+    """Return notes on how many samples and clients were evaluated, where the configuration limits them.
 
     Args:
         config: The resolved configuration.
-        evaluated: What ``summary.json`` says was evaluated, where that is known: all, if more was asked for.
+        evaluated: What ``summary.json`` says was evaluated, where that is known; at most all there is.
+
+    Returns:
+        One note, or none where every sample and client was evaluated.
+
+    >>> thinned({"eval": {"clients": 5}})
+    ['evaluated on 5 clients only (eval.clients)']
     """
     evaluation = config.get("eval")
     evaluation = evaluation if isinstance(evaluation, Mapping) else {}

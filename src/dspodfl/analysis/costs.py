@@ -32,7 +32,7 @@ class Cost(Budget):
 
     @property
     def text(self) -> str:
-        """The cost in words: ``delay 10,000``, ``2.5 GB sent``, ``iteration 2,000``."""
+        """The cost as text: ``delay 10,000``, ``2.5 GB sent``, ``iteration 2,000``."""
         return (
             f"{self.number(self.value)} sent"
             if COSTS[self.kind].unit == "bytes"
@@ -61,9 +61,13 @@ def from_record(record: object) -> Cost | None:
 
 
 def from_config(config: Mapping[str, Any]) -> Cost | None:
-    """Return the budget that a configuration gives; None where runs go a number of iterations.
+    """Return the budget of a configuration.
 
-    ``until_delay`` is what 0.1 called a budget of delay.
+    Args:
+        config: The resolved configuration, as plain tables; also one of version 0.1, which has ``until_delay``.
+
+    Returns:
+        The budget; None where runs end after a number of iterations.
 
     >>> from_config({"train": {"until": {"bytes": 1e9}}})
     Cost(kind='bytes', value=1000000000.0)
@@ -80,7 +84,14 @@ def from_config(config: Mapping[str, Any]) -> Cost | None:
 
 
 def parse(text: str, field: str = "--at") -> Cost:
-    """Read ``delay=5000``.
+    """Parse a cost, as in ``delay=5000``.
+
+    Args:
+        text: ``KIND=VALUE``.
+        field: The option that has the text, for messages.
+
+    Returns:
+        The cost.
 
     Raises:
         InputError: The kind is unknown, or the value is not a finite number above 0.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = "–"
-"""What is shown in place of a number that there is not."""
+"""The text of a missing number."""
 NEVER = "∞"
 """A quartile that falls on a run that never reached its target."""
 
@@ -43,7 +43,7 @@ def accuracy(value: object) -> str:
 
 
 def measure(value: object) -> str:
-    """Format a loss or an error: three decimals, or three digits and an exponent where those say nothing.
+    """Format a loss or an error: three decimals, or three digits and an exponent where it is small or large.
 
     >>> measure(0.4), measure(1.5e-7), measure(123456.0), measure(0)
     ('0.400', '1.50e-07', '1.23e+05', '0.000')

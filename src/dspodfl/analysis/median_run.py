@@ -10,7 +10,7 @@ import pandas as pd
 PARTS = ("processing", "transmission", "total")
 
 
-def parts(metrics: pd.DataFrame, axes: Sequence[str], reading: pd.DataFrame) -> pd.DataFrame:
+def parts(metrics: pd.DataFrame, axes: Sequence[str], aggregates: pd.DataFrame) -> pd.DataFrame:
     """Return processing, transmission and total delay of the run whose total delay to a target is the median.
 
     Medians of parts do not add up to the median of their sum; these do. Of an even number of runs the two in the middle
@@ -19,10 +19,10 @@ def parts(metrics: pd.DataFrame, axes: Sequence[str], reading: pd.DataFrame) -> 
     Args:
         metrics: The rows of all runs, with the columns ``axes``.
         axes: The columns of what is varied.
-        reading: A row for each point, algorithm and target.
+        aggregates: A row for each point, algorithm and target.
 
     Returns:
-        A row for each of the reading's, with its index; NaN where the median run never reached the target.
+        A row for each of the aggregates', with its index; NaN where the median run never reached the target.
     """
     keys = [*axes, "algorithm"]
     runs: dict[tuple[str, ...], list[pd.DataFrame]] = {}
@@ -30,9 +30,9 @@ def parts(metrics: pd.DataFrame, axes: Sequence[str], reading: pd.DataFrame) -> 
         runs.setdefault(tuple(map(str, key[:-1])), []).append(rows.sort_values("iteration"))
     found = [
         _median(runs.get(tuple(str(row[key]) for key in keys), []), float(row["target"]))
-        for row in reading.to_dict("records")
+        for row in aggregates.to_dict("records")
     ]
-    return pd.DataFrame(found, columns=list(PARTS), index=reading.index, dtype=float)
+    return pd.DataFrame(found, columns=list(PARTS), index=aggregates.index, dtype=float)
 
 
 def _median(runs: Sequence[pd.DataFrame], target: float) -> list[float]:

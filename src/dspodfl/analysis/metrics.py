@@ -1,13 +1,13 @@
 """The columns of metrics.parquet: name, type, meaning, and since which version of the schema, in one place.
 
 To add a column, add a `Column` to the end of the list, with ``since`` one more than `SCHEMA` was. A column that an
-older file does not have is null there: old runs and finished cells stay what they are. The column of a new cost
+older file does not have is null there: old runs and finished cells stay valid. The column of a new cost
 (`dspodfl.network.COSTS`) is added by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,9 +16,10 @@ from dspodfl.network import COSTS
 if TYPE_CHECKING:
     import pandas as pd
 
-MetricsRow = dict[str, object]
-"""One row of metrics.parquet: one algorithm, seed and evaluated iteration."""
-
+Value = str | int | float | None
+"""What a column of a row holds; a flag is a bool, which is an int. None: null."""
+Measures = dict[str, int | float | None]
+"""Some numbers of a row, by the name of their column."""
 Derive = Callable[[Mapping[str, Any], Sequence[float] | None], float | None]
 """A column from the others of its row, and from the accuracy of each evaluated client (None for regression)."""
 
@@ -28,11 +29,11 @@ class Column:
     """A column of metrics.parquet.
 
     Attributes:
-        name: of the column.
-        type: of its values; a column of a later schema is of numbers, which may be null.
-        line: what it means.
-        since: the version of the schema that has it first.
-        of: how it is made from the rest of the row; None where the evaluation itself measures it.
+        name: The name of the column.
+        type: The type of its values; a column of a later schema is of numbers, which may be null.
+        line: What it means.
+        since: The version of the schema that has it first.
+        of: Computes it from the rest of the row; None where the evaluation itself measures it.
     """
 
     name: str
@@ -101,13 +102,79 @@ INTEGERS = tuple(column.name for column in COLUMNS if column.type == "integer")
 """Columns of whole numbers; of the others `algorithm` is text, `diverged` is a bool, and the rest are floats."""
 DERIVED = tuple(column for column in COLUMNS if column.of is not None)
 """Columns that are made from the rest of a row."""
+NUMBERS = tuple(name for name in METRICS if name not in ("algorithm", "seed", "iteration", "diverged"))
+"""The columns of `MetricsRow.numbers`, in its order."""
+_PLACES = {name: place for place, name in enumerate(NUMBERS)}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MetricsRow(Mapping[str, Value]):
+    """One row of metrics.parquet: one algorithm, seed and evaluated iteration.
+
+    It is also a read-only mapping from the name of a column to its value, in the order of `METRICS`.
+
+    >>> row = MetricsRow.of({"algorithm": "dgd", "seed": 0, "iteration": 5, "loss": 0.5})
+    >>> row.iteration, row["loss"], row["accuracy"]
+    (5, 0.5, None)
+
+    Attributes:
+        algorithm: The label of the algorithm of the run.
+        seed: The seed of the run.
+        iteration: The number of iterations that the run had taken.
+        diverged: Whether the parameters were no longer finite.
+        numbers: The columns `NUMBERS`; None where a value is null.
+    """
+
+    algorithm: str
+    seed: int
+    iteration: int
+    diverged: bool
+    numbers: tuple[int | float | None, ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> MetricsRow:
+        """Make a row from values by the name of their column.
+
+        Args:
+            values: `algorithm`, `seed`, `iteration`, and any other columns. One that is absent, or NaN, is null
+                (`diverged`: False). Names that are no column are ignored.
+
+        Returns:
+            The row.
+
+        Raises:
+            KeyError: `algorithm`, `seed` or `iteration` is absent.
+        """
+        numbers = tuple(None if value != value else value for value in map(values.get, NUMBERS))  # noqa: PLR0124
+        key = str(values["algorithm"]), int(values["seed"]), int(values["iteration"])
+        return cls(*key, bool(values.get("diverged")), numbers)
+
+    def __getitem__(self, name: str) -> Value:
+        place = _PLACES.get(name)
+        if place is not None:
+            return self.numbers[place]
+        if name == "algorithm":
+            return self.algorithm
+        if name == "seed":
+            return self.seed
+        if name == "iteration":
+            return self.iteration
+        if name == "diverged":
+            return self.diverged
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(METRICS)
+
+    def __len__(self) -> int:
+        return len(METRICS)
 
 
 def complete(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of an older schema with the columns that it does not have, null.
 
     Args:
-        table: rows of metrics.parquet, perhaps with others (the axes of a grid).
+        table: Rows of metrics.parquet, perhaps with other columns (the axes of a grid).
 
     Returns:
         The same table where it has all columns. Columns of the first schema are never added: a table without one is no
@@ -117,7 +184,7 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     if not later:
         return table
     out = table.assign(**dict.fromkeys(later, float("nan")))
-    own = [name for name in out if name not in METRICS]
-    out = out[own + [name for name in METRICS if name in out]]
+    others = [name for name in out if name not in METRICS]
+    out = out[others + [name for name in METRICS if name in out]]
     out.attrs = table.attrs
     return out

@@ -60,7 +60,7 @@ def table(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def data_notes(summary: dict[str, Any]) -> list[str]:
-    """Say what should be known of the data that were given, e.g. that test samples were cut off."""
+    """Return notes on the data that were given, e.g. that test samples were split off."""
     seeds: dict[str, dict[str, Any]] = summary["study"].get("seeds", {})
     about: dict[str, Any] = next((found["data"] for found in seeds.values()), {})
     notes = [f"test samples: {about['test_split']}"] if about.get("test_split") else []

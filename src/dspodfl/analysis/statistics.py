@@ -155,7 +155,7 @@ class Sooner:
     wins: int
     losses: int
     open: int
-    """Seeds in which the runs ended too early to say who was sooner."""
+    """Seeds in which the runs ended too early to decide which was sooner."""
 
 
 def compare_costs(ours: Mapping[K, Reached], theirs: Mapping[K, Reached]) -> Sooner:

@@ -1,4 +1,4 @@
-"""What a study says in a few numbers."""
+"""The summary of a study: final values, delays to targets, and how each run ended."""
 
 from __future__ import annotations
 
@@ -63,11 +63,14 @@ def whole_run(run: pd.DataFrame, budget: Budget | None) -> pd.DataFrame:
     """Return the rows of a run in order, up to its last one: where it spent its budget, or diverged before that.
 
     0.1 wrote rows of a run after it had spent its budget, with the same counters at later iterations. With a number of
-    iterations alone (``budget`` is None) every run goes to the end, and all rows are its own.
+    iterations alone (``budget`` is None) every run goes to the end, and all rows belong to it.
 
     Args:
         run: The rows of one algorithm and seed, in any order.
         budget: What the run may spend.
+
+    Returns:
+        The rows by iteration.
     """
     run = run.sort_values("iteration")
     if budget is None or budget.kind == "iterations":
@@ -79,7 +82,16 @@ def whole_run(run: pd.DataFrame, budget: Budget | None) -> pd.DataFrame:
 def ended_by(
     row: pd.Series[Any], budget: Budget | None, caps: Mapping[tuple[str, int], int] | None = None
 ) -> str | None:
-    """Say why a run ended at a row: ``diverged``, ``budget`` or ``cap``; None where it goes on after it."""
+    """Return why a run ended at a row.
+
+    Args:
+        row: A row of metrics.parquet.
+        budget: What the run may spend.
+        caps: (algorithm, seed) -> the most iterations the run may take.
+
+    Returns:
+        ``diverged``, ``budget`` or ``cap``; None where the run continues after the row.
+    """
     if bool(row["diverged"]):
         return "diverged"
     if budget is not None and budget.reached(row.to_dict()):

@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    r"""A table with what it says and what its numbers are.
+    r"""A table with a sentence that sums it up, and a caption that explains its numbers.
 
     >>> table = Table("A study", (Column("algorithm", left=True), Column("accuracy")), (Row(("DGD", "0.568")),))
     >>> table.to_csv()
@@ -42,7 +42,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     sentence: str = ""
-    """What the table comes to."""
+    """The result in one sentence."""
     caption: str = ""
     """What its numbers are."""
     notes: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 from . import data as data
 from . import footprint as footprint
 from . import graph as graph
+from . import learning_rate as learning_rate
 from . import model as model
 from . import rates as rates
 from . import schema as schema
@@ -45,6 +46,7 @@ __all__ = [
     "json_schema",
     "label_of",
     "labels_of",
+    "learning_rate",
     "load",
     "model",
     "rates",

@@ -88,6 +88,12 @@ AlgorithmItem = Annotated[
 def label_of(given: str | Mapping[str, Any] | AlgorithmTable) -> str:
     """Return the label of an algorithm of a configuration.
 
+    Args:
+        given: The name of a registered method, or a table, as a mapping or validated.
+
+    Returns:
+        ``label`` where it is given, else the name, or schedule and rule joined by ``+``.
+
     >>> label_of("dgd"), label_of({"schedule": "dgd", "rule": "mine:Momentum"})
     ('dgd', 'dgd+mine:Momentum')
     """
@@ -99,5 +105,12 @@ def label_of(given: str | Mapping[str, Any] | AlgorithmTable) -> str:
 
 
 def labels_of(given: Iterable[str | Mapping[str, Any] | AlgorithmTable]) -> list[str]:
-    """Return the labels of the algorithms of a configuration, in order."""
+    """Return the labels of the algorithms of a configuration.
+
+    Args:
+        given: The algorithms, each as for `label_of`.
+
+    Returns:
+        Their labels, in the same order.
+    """
     return [label_of(one) for one in given]

@@ -14,9 +14,9 @@ from dspodfl.errors import (
     LEAST,
     SMALLEST,
     WORD,
-    Chance,
     ConfigError,
     Count,
+    EventProbability,
     NonNegative,
     Positive,
     Probability,
@@ -31,8 +31,8 @@ __all__ = [
     "LEAST",
     "SMALLEST",
     "WORD",
-    "Chance",
     "Count",
+    "EventProbability",
     "NonNegative",
     "Positive",
     "Probability",
@@ -51,9 +51,9 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        """Refuse to change a table: what it says was validated as a whole."""
-        how = 'make another: Config(**config.model_dump() | {"seeds": 5})'
-        raise ConfigError([f"{name} = {shown(value)}: a configuration cannot be changed; {how}"])
+        """Refuse to change a table: its values were validated together."""
+        advice = 'make another: Config(**config.model_dump() | {"seeds": 5})'
+        raise ConfigError([f"{name} = {shown(value)}: a configuration cannot be changed; {advice}"])
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -77,5 +77,5 @@ def is_toml(value: Any) -> bool:
 
 
 def refuse(field: str, value: object, allowed: str) -> NoReturn:
-    """An error that names its field, for what no single key can tell."""
+    """Raise an error that names its field, for rules that involve several keys."""
     raise PydanticCustomError("refused", "must be {allowed}", {"field": field, "value": value, "allowed": allowed})

@@ -10,13 +10,13 @@ from dspodfl.config.base import NonNegative, Seed, Size, Table
 from dspodfl.config.kinds import one_of, tables
 from dspodfl.problem.data import DATASETS, PARTITIONS
 
-PartitionKind = Field(description="how the training samples are dealt to the clients")
+PartitionKind = Field(description="how the training samples are assigned to the clients")
 DataName = Field(description="the dataset")
-PARTITION = "how the training samples are dealt to the clients"
+PARTITION = "how the training samples are assigned to the clients"
 
 
 class PartitionTable(Table):
-    """How the training samples are dealt to the clients."""
+    """How the training samples are assigned to the clients."""
 
     if TYPE_CHECKING:
 
@@ -55,7 +55,7 @@ class DataTable(Table):
 
 
 class Partitioned(DataTable):
-    """A dataset that is dealt to the clients."""
+    """A dataset that is assigned to the clients."""
 
     partition: Partition = Field(Labels(), description=PARTITION)
 

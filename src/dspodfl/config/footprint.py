@@ -29,11 +29,11 @@ _LINK_BYTES, _LINK_SECONDS = 100, 0.5e-6
 _OBJECT_BYTES, _OBJECT_SECONDS = 600, 8e-6
 """A link of the kinds that NetworkX draws: objects of Python."""
 _PAIR_SECONDS = 2e-8
-"""A pair of clients for which chance is asked."""
+"""A pair of clients for which a Bernoulli draw decides."""
 _HELD_BYTES = 32
 """A link of a study: its ends, its rate and its weight."""
 _CLIENT_BYTES, _CLIENT_SECONDS = 400, 2e-6
-"""A client: its position, its rate, its part of the samples."""
+"""A client: its position, its rate, its samples."""
 _NUMBER_SECONDS = 5e-8
 """A number of synthetic data."""
 _RUN_BYTES = 4000
@@ -46,11 +46,11 @@ _COPIES = 3.5
 _MOST_NUMBERS = 2**27
 """Numbers drawn at one address."""
 LARGE_BYTES, LARGE_SECONDS = 2 * 2**30, 20.0
-"""From these on it is said what building takes."""
+"""From these on, a note has the numbers."""
 
 
 @dataclass(frozen=True)
-class Part:
+class Demand:
     """One thing that is built: what it is, the key that makes it large, and what it takes for all seeds."""
 
     what: str
@@ -64,22 +64,22 @@ class Part:
 class Footprint:
     """What it takes to build a study."""
 
-    parts: tuple[Part, ...]
+    demands: tuple[Demand, ...]
 
     @property
     def bytes(self) -> float:
         """Memory, at most, in bytes."""
-        return sum(part.bytes for part in self.parts)
+        return sum(demand.bytes for demand in self.demands)
 
     @property
     def seconds(self) -> float:
         """Time, in seconds of one processor."""
-        return sum(part.seconds for part in self.parts)
+        return sum(demand.seconds for demand in self.demands)
 
     @property
-    def largest(self) -> Part:
-        """The part that takes most memory."""
-        return max(self.parts, key=lambda part: part.bytes)
+    def largest(self) -> Demand:
+        """The demand that takes most memory."""
+        return max(self.demands, key=lambda demand: demand.bytes)
 
     def __str__(self) -> str:
         """Both numbers, and what takes most of them."""
@@ -96,15 +96,15 @@ def estimate(config: schema.Config, *, graph: bool = True, data: bool = True) ->
         data: whether the data are built, rather than given.
 
     Returns:
-        The parts of it, for all seeds together.
+        The demands of it, for all seeds together.
 
     """
-    parts = [_runs(config)]
+    demands = [_runs(config)]
     if graph:
-        parts += _graphs(config)
+        demands += _graphs(config)
     if data:
-        parts.append(_data(config))
-    return Footprint(tuple(parts))
+        demands.append(_data(config))
+    return Footprint(tuple(demands))
 
 
 def check(config: schema.Config, *, graph: bool = True, data: bool = True) -> str | None:
@@ -124,11 +124,11 @@ def check(config: schema.Config, *, graph: bool = True, data: bool = True) -> st
     """
     found, free = estimate(config, graph=graph, data=data), memory.available()
     if found.bytes > free:
-        part = found.largest
+        demand = found.largest
         raise InputError(
-            part.field,
-            part.value,
-            f"smaller: {part.what} would take about {gib(part.bytes)} of memory, and {gib(free)} are free",
+            demand.field,
+            demand.value,
+            f"smaller: {demand.what} would take about {gib(demand.bytes)} of memory, and {gib(free)} are free",
         )
     if found.bytes > max(LARGE_BYTES, 0.5 * free) or found.seconds > LARGE_SECONDS:
         return f"a large study: building it takes {found}; {gib(free)} are free"
@@ -177,21 +177,21 @@ def _model_key(config: schema.Config) -> tuple[str, object]:
     return "model.name", getattr(config.model, "name", getattr(config.model, "factory", None))
 
 
-# --- the parts --------------------------------------------------------------------------------------------------
+# --- the demands --------------------------------------------------------------------------------------------------
 
 
-def _runs(config: schema.Config) -> Part:
+def _runs(config: schema.Config) -> Demand:
     runs = config.seeds * len(config.algorithms)
     size = runs * _RUN_BYTES + config.seeds * config.clients.count * _CLIENT_BYTES
     seconds = 1e-4 * runs + config.seeds * config.clients.count * _CLIENT_SECONDS
     large_seeds = config.seeds > config.clients.count
     field, value = ("seeds", config.seeds) if large_seeds else ("clients.count", config.clients.count)
-    return Part(f"{runs:,} runs of {config.clients.count:,} clients", field, value, size, seconds)
+    return Demand(f"{runs:,} runs of {config.clients.count:,} clients", field, value, size, seconds)
 
 
-def _graphs(config: schema.Config) -> Iterator[Part]:
+def _graphs(config: schema.Config) -> Iterator[Demand]:
     n, seeds, dynamics = config.clients.count, config.seeds, config.graph.dynamics
-    turns = dynamics.graphs if isinstance(dynamics, graph_tables.SwitchingDynamics) else []
+    turns = [graph for graphs in graph_tables.graph_lists(dynamics).values() for graph in graphs]
     total, building, seconds = 0.0, 0.0, 0.0
     for table in (config.graph, *turns):
         links = expected_links(table, n)
@@ -201,16 +201,16 @@ def _graphs(config: schema.Config) -> Iterator[Part]:
         total += links
         building = max(building, links * (_OBJECT_BYTES if objects else _LINK_BYTES))
         seconds += links * (_OBJECT_SECONDS if objects else _LINK_SECONDS) + pairs * _PAIR_SECONDS
-    if isinstance(dynamics, graph_tables.WaypointDynamics):
-        part, met = _walks(config, dynamics)
-        yield part
+    if dynamics.kind == "waypoint":
+        demand, met = _walks(config, dynamics)
+        yield demand
         total, building = max(total, met), max(building, met * _LINK_BYTES)
     held = total * (_HELD_BYTES + len(turns) + 1)
     what = f"graphs of about {total:,.0f} links a seed"
-    yield Part(what, "clients.count", n, building + seeds * held, seeds * seconds)
+    yield Demand(what, "clients.count", n, building + seeds * held, seeds * seconds)
 
 
-def _walks(config: schema.Config, dynamics: graph_tables.WaypointDynamics) -> tuple[Part, float]:
+def _walks(config: schema.Config, dynamics: Any) -> tuple[Demand, float]:
     """The walks of all clients, and how many pairs may meet."""
     n, horizon = config.clients.count, float(config.train.iterations or 10**6)
     pace = sum(dynamics.speed) / 2
@@ -220,7 +220,7 @@ def _walks(config: schema.Config, dynamics: graph_tables.WaypointDynamics) -> tu
     seconds = legs * 1e-5 + horizon * (5e-5 + near * 2e-7 + n * 1e-6)
     field, value = ("graph.dynamics.speed", dynamics.speed) if legs > horizon else ("train.iterations", int(horizon))
     what = f"walks of about {legs:,.0f} legs a seed"
-    return Part(what, field, value, config.seeds * legs * 48, config.seeds * seconds), met
+    return Demand(what, field, value, config.seeds * legs * 48, config.seeds * seconds), met
 
 
 _MEAN_LEG = 0.52
@@ -228,7 +228,7 @@ _MEAN_LEG = 0.52
 
 
 def expected_links(table: Any, n: int) -> float:
-    """Return the number of links that a graph of a kind has on n clients, in expectation; 0 where a file says it.
+    """Return the expected number of links of a graph on n clients; 0 where it is read from a file.
 
     >>> round(expected_links(graph_tables.KINDS["complete"](kind="complete"), 10))
     45
@@ -240,7 +240,7 @@ def expected_links(table: Any, n: int) -> float:
     return float(entry.facts["links"](n, **parameters)) if "links" in entry.facts else float(n)
 
 
-def _data(config: schema.Config) -> Part:
+def _data(config: schema.Config) -> Demand:
     table, n, seeds = config.data, config.clients.count, config.seeds
     value: object
     if isinstance(table, data_tables.Ridge):
@@ -251,7 +251,7 @@ def _data(config: schema.Config) -> Part:
         sizes["data.test_samples"] = table.test_samples
         field = max(sizes, key=lambda key: sizes[key])
         what = f"{numbers:,.0f} numbers of ridge data a seed"
-        return Part(what, field, sizes[field], size + square, seeds * (numbers * _NUMBER_SECONDS + 1e-9 * flops))
+        return Demand(what, field, sizes[field], size + square, seeds * (numbers * _NUMBER_SECONDS + 1e-9 * flops))
     if table.name == "synthetic":
         sizes = {key: getattr(table, key) for key in ("samples", "test_samples", "features", "classes")}
         samples, classes = float(sizes["samples"]), float(sizes["classes"])
@@ -264,11 +264,11 @@ def _data(config: schema.Config) -> Part:
         samples, features, width = facts.get("size", (0, 0, 0))
         size, seconds, classes = samples * features * width * 2.0, 0.0, 10.0
         field, value = "data.name", table.name
-    dealt, more = _partition(getattr(table, "partition", None), n, samples, classes)
-    if dealt * seeds > size:
+    assigned, more = _partition(getattr(table, "partition", None), n, samples, classes)
+    if assigned * seeds > size:
         field, value = "clients.count", n
     what = f"{samples:,.0f} samples a seed, assigned to {n:,} clients"
-    return Part(what, field, value, size + dealt * seeds, seconds + more * seeds)
+    return Demand(what, field, value, size + assigned * seeds, seconds + more * seeds)
 
 
 def _partition(table: Any, n: int, samples: float, classes: float) -> tuple[float, float]:

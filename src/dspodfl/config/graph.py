@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_serializer, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
-from dspodfl.config.base import LEAST, WORD, Chance, Count, Seed, Table, as_list, refuse
+from dspodfl import network
+from dspodfl.config.base import Seed, Table, refuse
 from dspodfl.config.kinds import one_of, tables
-from dspodfl.errors import Entry, shown
-from dspodfl.network import GRAPHS, WEIGHTS
+from dspodfl.errors import Entry, InputError
+from dspodfl.network import DYNAMICS, GRAPHS, WEIGHTS
 
 GraphKind = Field(description="the kind of graph")
 DynamicsKind = Field(description="how the links change over the iterations")
@@ -23,82 +24,64 @@ def _formula(rule: Entry[Any]) -> str:
     return (rule.maker.__doc__ or "").strip().partition("\n")[0].rstrip(".")
 
 
-class StaticDynamics(Table):
-    """The same links always."""
+class DynamicsTable(Table):
+    """How the links change over the iterations."""
 
-    kind: Annotated[Literal["static"], DynamicsKind] = "static"
+    if TYPE_CHECKING:
 
-
-class SwitchingDynamics(Table):
-    """The graph of the table, then those of the list, in a cycle or each from its own iteration on."""
-
-    kind: Annotated[Literal["switching"], DynamicsKind]
-    graphs: Annotated[list[Graph], BeforeValidator(as_list), Field(min_length=1)] = Field(
-        description="the graphs that follow that of the table, each a table with its kind and its own keys",
-        examples=[[{"kind": "ring"}]],
-    )
-    period: Count | None = Field(
-        None,
-        description="iterations that each graph is used for, in a cycle; give either period or times",
-        examples=[100],
-    )
-    times: Annotated[list[Annotated[int, Field(ge=0, lt=WORD)]], BeforeValidator(as_list)] | None = Field(
-        None,
-        description="the iteration from which each graph is used: one entry per graph, the first 0; instead of period",
-    )
-
-    @field_serializer("graphs")
-    def _own_keys(self, graphs: list[GraphTable]) -> list[dict[str, Any]]:
-        return [graph.model_dump(exclude=set(GraphTable.model_fields)) for graph in graphs]
+        @property
+        def kind(self) -> str:
+            """Which kind it is."""
+            ...
 
     @model_validator(mode="after")
-    def _plain(self) -> SwitchingDynamics:
-        for turn, graph in enumerate(self.graphs):
-            for key in sorted(graph.model_fields_set & set(GraphTable.model_fields)):
-                field, value = f"graph.dynamics.graphs[{turn}].{key}", graph.model_dump(mode="json")[key]
-                refuse(field, value, "left out: it belongs to the graph table itself, not to one of its turns")
-        if (self.period is None) == (self.times is None):
-            other = f"times (= {shown(self.times, 80)})"
-            refuse("graph.dynamics.period", self.period, f"given, or else {other}, and not both")
+    def _together(self) -> DynamicsTable:
+        """Refuse what no single key can tell."""
+        entry = DYNAMICS[self.kind]
+        for name, graphs in graph_lists(self).items():
+            for place, graph in enumerate(graphs):
+                for key in sorted(graph.model_fields_set & set(GraphTable.model_fields)):
+                    field, value = f"graph.dynamics.{name}[{place}].{key}", graph.model_dump(mode="json")[key]
+                    refuse(field, value, "left out: it belongs to the graph table itself, not to one of its turns")
+        if "check" in entry.facts:
+            try:
+                entry.facts["check"](**{one.name: getattr(self, one.name) for one in entry.parameters})
+            except InputError as error:
+                refuse(error.field, error.value, error.allowed)
         return self
 
 
-class BernoulliDynamics(Table):
-    """Each link exists with probability ``up``, drawn again at each iteration."""
-
-    kind: Annotated[Literal["bernoulli"], DynamicsKind]
-    up: Chance = Field(description="the probability that a link exists", examples=[0.9])
-
-
-class MarkovDynamics(Table):
-    """Each link is a Markov chain that appears and fails, stationary from the start."""
-
-    kind: Annotated[Literal["markov"], DynamicsKind]
-    up: Chance = Field(description="the probability that an absent link appears", examples=[0.1])
-    down: Chance = Field(description="the probability that a present link fails", examples=[0.05])
+def graph_lists(table: DynamicsTable) -> dict[str, list[GraphTable]]:
+    """Return the graphs that a table of dynamics names besides that of the graph table, by their key."""
+    values = {name: getattr(table, name) for name in type(table).model_fields}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, list) and any(isinstance(one, GraphTable) for one in value)
+    }
 
 
-Speed = Annotated[float, Field(ge=LEAST, le=2)]
-"""Sides of the unit square per iteration; above 2, several waypoints would be visited within one iteration."""
+def _own_keys(graphs: list[GraphTable]) -> list[dict[str, Any]]:
+    return [graph.model_dump(exclude=set(GraphTable.model_fields)) for graph in graphs]
 
 
-class WaypointDynamics(Table):
-    """Clients of a geometric graph walk to random waypoints; links are the pairs within ``radius``."""
+DYNAMICS_TABLES = tables(
+    DYNAMICS,
+    DynamicsTable,
+    "kind",
+    DynamicsKind,
+    default="static",
+    suffix="Dynamics",
+    types={list[network.Graph]: Annotated[list["Graph"], PlainSerializer(_own_keys)]},
+)
+"""The table of each kind of `dspodfl.network.DYNAMICS`."""
+globals().update({table.__name__: table for table in DYNAMICS_TABLES.values()})
+StaticDynamics = DYNAMICS_TABLES["static"]
 
-    kind: Annotated[Literal["waypoint"], DynamicsKind]
-    speed: Annotated[list[Speed], BeforeValidator(as_list), Field(min_length=2, max_length=2)] = Field(
-        [0.001, 0.01],
-        description="the least and the greatest speed, in sides of the unit square per iteration",
-    )
-    pause: Annotated[float, Field(ge=0, le=1e9)] = Field(
-        0.0, description="iterations that a client rests at each waypoint"
-    )
-
-
-Dynamics = Annotated[
-    StaticDynamics | SwitchingDynamics | BernoulliDynamics | MarkovDynamics | WaypointDynamics,
-    Field(discriminator="kind"),
-]
+if TYPE_CHECKING:
+    Dynamics = DynamicsTable
+else:
+    Dynamics = one_of("kind", *DYNAMICS_TABLES.values())
 
 
 class GraphTable(Table):
@@ -152,4 +135,5 @@ if TYPE_CHECKING:
 else:
     Graph = one_of("kind", *KINDS.values(), FileGraph, CustomGraph)
 
-SwitchingDynamics.model_rebuild()
+for _table in DYNAMICS_TABLES.values():
+    _table.model_rebuild()  # those with lists of graphs

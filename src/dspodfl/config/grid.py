@@ -55,7 +55,7 @@ class Axis:
 
         Args:
             name: of the axis.
-            values: numbers, words, tables or lists; a point is called by its value where all are numbers, all words
+            values: numbers, strings, tables or lists; a point is named by its value where all are numbers, all strings
                 or all booleans, and else by a text of it.
             keys: what gets the values.
 
@@ -77,7 +77,7 @@ class Axis:
         key, equals, values = text.partition("=")
         if not equals or split_key(key) is None or not values.strip():
             raise ConfigError([f"--over {text!r}: must be table.key=value,value,…"])
-        axis = Axis.of(key.strip(), [_value(part.strip(), text) for part in _split(values)])
+        axis = Axis.of(key.strip(), [_value(part.strip(), text) for part in _at_commas(values)])
         names = [str(point.value) for point in axis.points]
         if len(set(names)) < len(names):
             raise ConfigError([f"--over {text!r}: must name every value once"])
@@ -118,7 +118,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The point in words."""
+        """The point as text."""
         return ", ".join(f"{name} = {value}" for name, value in self.point.items()) or "the only cell"
 
 
@@ -135,8 +135,14 @@ def cells(base: Mapping[str, Any], axes: Sequence[Axis], reserved: Collection[st
         axes: What is varied.
         reserved: Names that no axis may have: the columns of the tables that the cells' names are added to.
 
+    Returns:
+        The cells of the grid.
+
     Raises:
         ConfigError: An axis is given twice, has a reserved name, or one of the configurations is not valid.
+
+    >>> [cell.point for cell in cells({}, [Axis.of("seeds", [1, 2])])]
+    [{'seeds': 1}, {'seeds': 2}]
     """
     names = [axis.name for axis in axes]
     twice = [name for name in names if names.count(name) > 1]
@@ -165,7 +171,7 @@ _TAGS = ("kind", "law", "name", "factory")
 
 
 def _labels(values: Sequence[Any]) -> list[Value]:
-    """What the points of an axis are called: a column of one type, whatever the values are."""
+    """Return the names of the points of an axis: a column of one type, whatever the values are."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if numbers or any(all(isinstance(value, kind) for value in values) for kind in (str, bool)):
         return list(values)
@@ -173,7 +179,7 @@ def _labels(values: Sequence[Any]) -> list[Value]:
 
 
 def _label(value: Any, *, inside: bool = False) -> str:
-    """A value in words: a table by its kind and its other keys, a list by its items."""
+    """A value as text: a table by its kind and its other keys, a list by its items."""
     if isinstance(value, dict):
         tag = next((key for key in _TAGS if isinstance(value.get(key), str)), None)
         rest = [f"{key} = {_label(item, inside=True)}" for key, item in value.items() if key != tag]
@@ -184,8 +190,8 @@ def _label(value: Any, *, inside: bool = False) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _split(text: str) -> list[str]:
-    """At the commas that stand outside brackets and quotes."""
+def _at_commas(text: str) -> list[str]:
+    """Split a text at the commas outside brackets and quotes."""
     parts, depth, quote, start = [], 0, "", 0
     for at, sign in enumerate(text):
         if quote:

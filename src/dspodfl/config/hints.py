@@ -83,7 +83,7 @@ _NEAR = 0.88
 
 
 def hint(path: str, value: object) -> str:
-    """Say what was probably meant by a key that is not there.
+    """Suggest keys for one that does not exist.
 
     Args:
         path: the key as the user wrote it, with its tables, e.g. ``train.lr``.
@@ -98,7 +98,7 @@ def hint(path: str, value: object) -> str:
     kinds = list(dict.fromkeys(filter(None, _index().get(path, []))))
     if kinds:  # other alternatives of the same table have it
         return f"it belongs to {_listed([repr(kind) for kind in kinds], 'and')}"
-    here = [place for place in _places() if table and place.rpartition(".")[0] == table]
+    here = [place for place in _paths() if table and place.rpartition(".")[0] == table]
     if alike := [place.rpartition(".")[2] for place in here if _likeness(key, place) >= _NEAR]:
         return f"did you mean {alike[0]!r}?"
     found = [other for other in _candidates(key, value) if other != path]
@@ -113,11 +113,11 @@ def hint(path: str, value: object) -> str:
 
 
 def for_table(path: str, value: object) -> str:
-    """Say how a table is written for which something else was given, e.g. ``graph = "ring"``."""
+    """Suggest how to write a table where something else was given, e.g. ``graph = "ring"``."""
     held = _tables().get(path, [])
-    words = [word for table in held if (word := tag(table)) not in (None, GIVEN_IN_PYTHON)]
+    tags = [word for table in held if (word := tag(table)) not in (None, GIVEN_IN_PYTHON)]
     key = next((name for name in TAGS for table in held if name in table.model_fields), None)
-    if isinstance(value, str) and value in words:
+    if isinstance(value, str) and value in tags:
         return f"; did you mean {path}.{key} = {value!r}?"
     if path in _GIVEN and not isinstance(value, str | int | float):
         return f"; from Python give it to run(…, {path}=…)"
@@ -126,8 +126,8 @@ def for_table(path: str, value: object) -> str:
     if meant:
         fits = not path.startswith("rates") or not number or 0 < cast(float, value) <= 1
         return f"; did you mean {meant.format(shown(value, 40) if fits else '…')}?"
-    if len(words) > 1:
-        return f" with {key}, one of {', '.join(words)}{nearest(str(value), words) if isinstance(value, str) else ''}"
+    if len(tags) > 1:
+        return f" with {key}, one of {', '.join(tags)}{nearest(str(value), tags) if isinstance(value, str) else ''}"
     return ""
 
 
@@ -143,9 +143,9 @@ _WRITTEN = {
 
 
 def _candidates(key: str, value: object) -> list[str]:
-    bare, places = _bare(key), _places()
-    named = [place for place in _other_names().get(bare, []) if place in places]
-    same = sorted((p for p in places if _bare(p.rpartition(".")[2]) == bare), key=lambda place: place.count("."))
+    bare, paths = _bare(key), _paths()
+    named = [place for place in _other_names().get(bare, []) if place in paths]
+    same = sorted((p for p in paths if _bare(p.rpartition(".")[2]) == bare), key=lambda place: place.count("."))
     found = list(dict.fromkeys([*named, *same]))
     if isinstance(value, dict):  # a table is meant, if there is one
         return [place for place in found if place in _tables()] or found
@@ -153,13 +153,13 @@ def _candidates(key: str, value: object) -> list[str]:
 
 
 _PLAIN = ("train.learning_rate", "train.until", "data.partition", "rates.sgd", "rates.link", "graph.dynamics")
-"""Tables that are written in one line, so that their name is what is looked for."""
+"""Tables that are written in one line, so that their name is what a user means."""
 
 
 def _closest(table: str, key: str) -> str:
     """The key that is spelt most like it, here or, if that is clearer, elsewhere."""
-    here = [place for place in _places() if place.rpartition(".")[0] == table]
-    away = [place for place in _places() if place not in here]
+    here = [place for place in _paths() if place.rpartition(".")[0] == table]
+    away = [place for place in _paths() if place not in here]
     best = max(here, key=lambda place: _likeness(key, place), default="")
     other = max(away, key=lambda place: _likeness(key, place), default="")
     if other and _likeness(key, other) >= max(0.8, _likeness(key, best) + 0.01):
@@ -182,9 +182,9 @@ def _listed(names: list[str], word: str) -> str:
 @cache
 def _other_names() -> dict[str, list[str]]:
     out: dict[str, list[str]] = {}
-    for places, words in _OTHER_NAMES.items():
-        for word in words.split():
-            out.setdefault(_bare(word), []).extend(places)
+    for paths, names in _OTHER_NAMES.items():
+        for word in names.split():
+            out.setdefault(_bare(word), []).extend(paths)
     return out
 
 
@@ -196,7 +196,7 @@ def _index() -> dict[str, list[str]]:
     return found
 
 
-def _places() -> list[str]:
+def _paths() -> list[str]:
     return list(_index())
 
 

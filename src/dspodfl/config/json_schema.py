@@ -22,9 +22,15 @@ _UNTIL_DELAY = {
 
 
 def json_schema() -> dict[str, Any]:
-    """Give the JSON schema of the configuration (draft 2020-12), short forms included.
+    """Return the JSON schema of the configuration (draft 2020-12), short forms included.
 
-    What no single key can tell is not in it: ``dspodfl check`` validates that, and builds the study.
+    Rules that involve several keys are not in it: ``dspodfl check`` validates them, and builds the study.
+
+    Returns:
+        The schema, as plain dictionaries and lists.
+
+    >>> json_schema()["title"]
+    'DSpodFL configuration'
     """
     made = Config.model_json_schema()
     properties, definitions = made["properties"], made["$defs"]

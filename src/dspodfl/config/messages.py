@@ -1,8 +1,10 @@
-"""Validation errors in the user's words: which field, which value, what is allowed."""
+"""Validation errors in the user's terms: which field, which value, what is allowed."""
 
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +17,7 @@ from dspodfl.config.model import Factory
 from dspodfl.config.reference import GIVEN_IN_PYTHON, TAGS, summary, tables_of, tag_key
 from dspodfl.errors import nearest, shown
 
-_WORDS = {
+_ALLOWED = {
     "float_type": "a number",
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -32,18 +34,27 @@ _WORDS = {
 
 
 _AT_LEAST = {SMALLEST: f"greater than 0 (at least {SMALLEST:g})", LEAST: "greater than 0 (at least 2⁻³² ≈ 2.3e-10)"}
-"""What is said of limits that nobody but an attacker meets."""
+"""The text for limits that only an attack meets."""
 _MOST_PROBLEMS = 20
 _LONGEST_KEY = 100
 
 
-def explain(error: ValidationError) -> list[str]:
-    """One line a field: ``graph.radius = -1: must be greater than 0``."""
+def explain(error: ValidationError, renamed: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Write one line for each field: ``graph.radius = -1: must be greater than 0``.
+
+    Args:
+        error: What pydantic found.
+        renamed: Keys that were written otherwise, as version 0.1 called them: key -> key as it was written.
+
+    Returns:
+        The lines.
+    """
     allowed: dict[str, tuple[str, list[str]]] = {}
     lines = []
     problems = error.errors(include_url=False)
     for problem in problems[:_MOST_PROBLEMS]:
         path, table = _locate(problem["loc"])
+        path = renamed.get(path, path)
         kind, value, context = problem["type"], problem["input"], problem.get("ctx") or {}
         if kind == "extra_forbidden":
             lines.append(_unknown_key(path, table, value))
@@ -55,27 +66,27 @@ def explain(error: ValidationError) -> list[str]:
             lines.append(f"{context['field']} = {shown(context['value'])}: must be {context['allowed']}")
         else:
             plain = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-            words = (
+            text = (
                 _AT_LEAST.get(context.get("ge", 0))
                 or _bound(kind, context)
-                or _WORDS.get(kind, plain).format(**context)
+                or _ALLOWED.get(kind, plain).format(**context)
             )
-            if words == "a table":
+            if text == "a table":
                 lines.append(_no_table(path, value))
                 continue
-            allowed.setdefault(path, (_short(value), []))[1].append(words)
-    lines += [f"{path} = {value}: must be {' or '.join(words)}" for path, (value, words) in allowed.items()]
+            allowed.setdefault(path, (_short(value), []))[1].append(text)
+    lines += [f"{path} = {value}: must be {' or '.join(texts)}" for path, (value, texts) in allowed.items()]
     more = max(len(problems) - _MOST_PROBLEMS, 0)
     return lines if more == 0 else [*lines, f"and {more:,} more like these"]
 
 
 def _bound(kind: str, context: dict[str, Any]) -> str | None:
-    """A limit in words, its number short."""
-    for name, words, limit in (("greater_than_equal", "at least", "ge"), ("less_than_equal", "at most", "le")):
+    """A limit as text, its number short."""
+    for name, phrase, limit in (("greater_than_equal", "at least", "ge"), ("less_than_equal", "at most", "le")):
         if kind == name:
             number = context[limit]
             text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-            return f"{words} {text}"
+            return f"{phrase} {text}"
     return None
 
 
@@ -149,14 +160,14 @@ def _wrong_tag(path: str, context: dict[str, Any], value: Any) -> str:
         return f"{path}.{key}: missing" if isinstance(value, dict) else _no_table(path, value)
     tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
     given = context.get("tag", value)
-    own = " (or give model.factory)" if "factory" in tags else ""
+    custom = " (or give model.factory)" if "factory" in tags else ""
     tags = [tag for tag in tags if tag not in ("factory", "custom")]  # no name to write, or Python's alone
-    return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{own}{nearest(str(given), tags)}"
+    return f"{path}.{key} = {_short(given)}: must be one of {', '.join(tags)}{custom}{nearest(str(given), tags)}"
 
 
 def _no_table(path: str, value: object) -> str:
-    words = "a number or a table" if path == "train.learning_rate" else "a table"
-    return f"{path} = {_short(value)}: must be {words}{for_table(path, value)}"
+    text = "a number or a table" if path == "train.learning_rate" else "a table"
+    return f"{path} = {_short(value)}: must be {text}{for_table(path, value)}"
 
 
 def _about(table: type[BaseModel] | None, path: str) -> str:
@@ -165,12 +176,23 @@ def _about(table: type[BaseModel] | None, path: str) -> str:
 
 
 def catalogue(union: Any) -> dict[str, str]:
-    """The tables of a union by name, with the first line of each one's description and its keys."""
+    """Describe the tables that a key can hold, in one line each.
+
+    Args:
+        union: The type of the key: a union of tables that are distinguished by a tag, as ``graph.Graph``.
+
+    Returns:
+        Tag -> the first line of the table's description, and the keys that only this table has.
+
+    >>> from dspodfl.config import rates
+    >>> catalogue(rates.Law)["beta"]
+    'A Beta(a, b) distribution. (a, b)'
+    """
     out = {}
     for table in tables_of(union):
         if _tags(table)[0] == GIVEN_IN_PYTHON:
             continue
         common = set().union(*(base.model_fields for base in table.__mro__[1:] if hasattr(base, "model_fields")))
-        own = [key for key in table.model_fields if key not in common and key not in TAGS]
-        out[_tags(table)[0]] = summary(table) + (f" ({', '.join(own)})" if own else "")
+        specific = [key for key in table.model_fields if key not in common and key not in TAGS]
+        out[_tags(table)[0]] = summary(table) + (f" ({', '.join(specific)})" if specific else "")
     return out

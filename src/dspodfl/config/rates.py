@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from dspodfl.config.base import WORD, Chance, Seed, Table
+from dspodfl.config.base import WORD, EventProbability, Seed, Table
 from dspodfl.config.kinds import one_of, tables
 from dspodfl.network import LAWS
 
@@ -43,7 +43,7 @@ class Rates(Table):
     refresh: Annotated[int, Field(ge=0, lt=WORD)] = Field(
         0, description="N > 0: both are drawn again every N iterations; 0: once"
     )
-    floor: Chance = Field(1e-6, description="drawn rates are clipped to [floor, 1]; summary.json counts them")
+    floor: EventProbability = Field(1e-6, description="drawn rates are clipped to [floor, 1]; summary.json counts them")
     growth: Literal["none", "learning_rate"] = Field(
         "none", description="learning_rate: d_i(k) = 1 − (1 − d_i) α(k)/α(0), which grows as the learning rate falls"
     )

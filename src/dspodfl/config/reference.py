@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 TAGS = ("kind", "law", "name")
-"""The keys that say which alternative of a union a table is."""
+"""The keys that name the alternative of a union."""
 GIVEN_IN_PYTHON = "custom"
 """The alternative of graphs and data that cannot be written in a file."""
 _KEYS = "\n\nKeys:\n"
@@ -39,7 +39,7 @@ class Key:
 
 
 def keys(table: type[BaseModel]) -> list[Key]:
-    """List the keys of a table in the order of the schema, without the one that says which alternative it is."""
+    """List the keys of a table in the order of the schema, without the tag that names the alternative."""
     chosen = tag_key(table)
     return [_key(name, field) for name, field in table.model_fields.items() if name != chosen]
 
@@ -51,7 +51,7 @@ def _key(name: str, field: FieldInfo) -> Key:
     example = default if default is not None or not field.examples else field.examples[0]
     held, choices = tuple(tables_of(field.annotation)), _choices(field.annotation)
     if example is None and held:  # a table that is left out unless given
-        example = as_written(held[0])
+        example = example_of(held[0])
     return Key(name, default, field.description or "", example, held, choices)
 
 
@@ -72,7 +72,7 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 
 def tag_key(table: type[BaseModel]) -> str | None:
-    """Name the key that says which alternative a table is: kind, law or name."""
+    """Return the tag of a table, the key that names its alternative: kind, law or name."""
     for key in TAGS:
         field = table.model_fields.get(key)
         if field is not None and typing.get_origin(field.annotation) is Literal:
@@ -81,12 +81,12 @@ def tag_key(table: type[BaseModel]) -> str | None:
 
 
 def tag(table: type[BaseModel]) -> str | None:
-    """Name the alternative that a table is, e.g. ``ring``; None where no word says so."""
+    """Return the name of the alternative that a table is, e.g. ``ring``; None where it has no tag."""
     key = tag_key(table)
     return None if key is None else typing.get_args(table.model_fields[key].annotation)[0]
 
 
-def written(tables: tuple[type[BaseModel], ...]) -> list[type[BaseModel]]:
+def writable(tables: tuple[type[BaseModel], ...]) -> list[type[BaseModel]]:
     """List the alternatives that can be written in a file."""
     return [table for table in tables if tag(table) != GIVEN_IN_PYTHON]
 
@@ -96,7 +96,7 @@ def summary(table: type[BaseModel]) -> str:
     return (table.__doc__ or "").strip().splitlines()[0].replace("``", "")
 
 
-def as_written(table: type[BaseModel], *, own: set[str] | None = None) -> dict[str, Any]:
+def example_of(table: type[BaseModel], *, own: set[str] | None = None) -> dict[str, Any]:
     """Write a table out as an example: its tag, and its keys with their defaults or examples.
 
     Args:
@@ -152,6 +152,6 @@ def _lines(table: type[BaseModel], indent: str) -> Iterator[str]:
         if len(key.tables) == 1 and tag_key(key.tables[0]) is None:
             yield from _lines(key.tables[0], inner)
             continue
-        for held in written(key.tables):
+        for held in writable(key.tables):
             names = ", ".join(k.name for k in keys(held))
             yield f"{inner}{tag(held) or 'otherwise'}: {summary(held)}" + (f" Keys: {names}." if names else "")

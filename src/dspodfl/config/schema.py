@@ -12,12 +12,13 @@ from dspodfl.algorithms import PAPER, schedule_problem
 from dspodfl.config.algorithm import AlgorithmItem, labels_of
 from dspodfl.config.base import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
-from dspodfl.config.graph import Geometric, Graph, WaypointDynamics
+from dspodfl.config.graph import Geometric, Graph
+from dspodfl.config.learning_rate import ConstantRate, LearningRate
 from dspodfl.config.model import Linear, Logistic, Model, Svm
 from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError
-from dspodfl.network import COST_COLUMNS, COSTS, DEFAULT_DELAY, Budget, CostKind
+from dspodfl.network import COST_COLUMNS, COSTS, DEFAULT_DELAY, DYNAMICS, Budget, CostKind
 
 
 class Clients(Table):
@@ -26,39 +27,6 @@ class Clients(Table):
     count: Count = Field(
         10, description="m, how many; not needed where a graph or data of each client say how many there are"
     )
-
-
-RateKind = Field(description="how the learning rate changes over the iterations")
-FIRST = "α(0), the learning rate at the first iteration"
-
-
-class ConstantRate(Table):
-    """α(k) = value."""
-
-    kind: Annotated[Literal["constant"], RateKind] = "constant"
-    value: Positive = Field(0.01, description=FIRST)
-
-
-class DiminishingRate(Table):
-    """α(k) = value / √(1 + k/gamma)."""
-
-    kind: Annotated[Literal["diminishing"], RateKind]
-    value: Positive = Field(0.01, description=FIRST)
-    gamma: Positive = Field(description="how slowly it falls, in iterations", examples=[200.0])
-
-
-class StepRate(Table):
-    """α(k) = value · factor^⌊k/every⌋."""
-
-    kind: Annotated[Literal["step"], RateKind]
-    value: Positive = Field(0.01, description=FIRST)
-    every: Count = Field(description="iterations between two steps", examples=[500])
-    factor: Annotated[float, Field(gt=0, le=1)] = Field(
-        description="what it is multiplied by at each step", examples=[0.5]
-    )
-
-
-LearningRate = Annotated[ConstantRate | DiminishingRate | StepRate, Field(discriminator="kind")]
 
 
 class _OneCost(Table):
@@ -99,7 +67,7 @@ else:
 
 
 def _until(given: dict[str, Any]) -> Until | None:
-    """What a run may spend where nothing is said: a delay, unless a number of iterations was given."""
+    """Return the default of ``until``: a delay, unless a number of iterations was given."""
     return Until.model_validate({"delay": DEFAULT_DELAY}) if given.get("iterations") is None else None
 
 
@@ -223,8 +191,13 @@ _DEFAULT_TAGS = (
 )
 
 
-def _complete(raw: Any) -> Any:
-    """Plain Python values, with the default kind where a table does not name its own."""
+def _complete(raw: Any, renamed: dict[str, str]) -> Any:
+    """Return plain Python values, with the default kind where a table names none.
+
+    Args:
+        raw: The values as they were given.
+        renamed: Gets the keys that are read as other ones: key of today -> key as it was written.
+    """
     out = _plain(raw)
     if isinstance(out, dict):
         out = expand(out)
@@ -234,20 +207,21 @@ def _complete(raw: Any) -> Any:
             table = table.get(part) if isinstance(table, dict) else None
         if isinstance(table, dict) and not (path == "model" and "factory" in table):
             table.setdefault(key, default)
-    _rename(out)
+    _rename(out, renamed)
     if isinstance(out, dict) and isinstance(out.get("data"), dict) and out["data"].get("name") == "ridge":
         out.setdefault("model", {"name": "linear"})
     return out
 
 
-def _rename(raw: Any) -> None:
-    """Read keys of earlier versions as what they are called today."""
+def _rename(raw: Any, renamed: dict[str, str]) -> None:
+    """Replace keys of version 0.1 by those of today."""
     train = raw.get("train") if isinstance(raw, dict) else None
     if isinstance(train, dict) and train.get("until_delay") is not None:
         if train.get("until") is not None:
             both = f"{train['until_delay']!r}: must be left out where until is given"
             raise ConfigError([f"train.until_delay = {both}; until = {{ delay = … }} means the same"])
         train["until"] = {"delay": train.pop("until_delay")}
+        renamed["train.until.delay"] = "train.until_delay"
     elif isinstance(train, dict):
         train.pop("until_delay", None)
 
@@ -277,7 +251,7 @@ class Config(Table):
     seeds: Count = Field(3, description="how many seeds: seed, seed + 1, …; results are compared over them")
     algorithms: Annotated[list[AlgorithmItem], BeforeValidator(as_list), Field(min_length=1)] = Field(
         list(PAPER),
-        description="what is compared: names ('dspodfl list algorithms'), 'package.module:schedule' of your own, or "
+        description="what is compared: names ('dspodfl list algorithms'), a custom 'package.module:schedule', or "
         "tables { name = … } or { schedule = …, rule = … }, both with label, settings and local",
     )
     clients: Clients = Field(Clients(), description="who takes part")
@@ -293,10 +267,11 @@ class Config(Table):
     def __init__(self, **values: Any) -> None:
         from dspodfl.config.messages import explain
 
+        renamed: dict[str, str] = {}
         try:
-            super().__init__(**_complete(values))
+            super().__init__(**_complete(values, renamed))
         except ValidationError as error:
-            raise ConfigError(explain(error)) from None
+            raise ConfigError(explain(error, renamed)) from None
         except RecursionError:
             raise ConfigError(["config: lists and tables nest too deep"]) from None
 
@@ -321,7 +296,7 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _together(self) -> Config:
-        """What no single key can tell."""
+        """Validate what involves several keys."""
         for given in self.algorithms:
             problem = schedule_problem(given) if isinstance(given, str) else None
             if problem:
@@ -332,12 +307,9 @@ class Config(Table):
             refuse("algorithms", twice[0], "the label of one algorithm alone" if same else "named once")
         if self.seed + self.seeds > 2**63:
             refuse("seed", self.seed, "such that the last seed is below 2⁶³")
-        dynamics = self.graph.dynamics
-        if isinstance(dynamics, WaypointDynamics):
-            if self.graph.kind != "geometric":
-                refuse("graph.dynamics.kind", "waypoint", "used with kind = 'geometric', whose clients have positions")
-            if dynamics.speed[0] > dynamics.speed[1]:
-                refuse("graph.dynamics.speed", dynamics.speed, "[least, most] with least ≤ most")
+        kind = self.graph.dynamics.kind
+        if DYNAMICS[kind].facts.get("positions") and self.graph.kind != "geometric":
+            refuse("graph.dynamics.kind", kind, "used with kind = 'geometric', whose clients have positions")
         regression = isinstance(self.data, Ridge)
         if regression and isinstance(self.model, Svm | Logistic):
             refuse("model.name", self.model.name, "'linear' (or 'mlp') with the regression data 'ridge'")

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dspodfl.config.reference import Key, as_written, keys, summary, tag, tag_key, written
+from dspodfl.config.reference import Key, example_of, keys, summary, tag, tag_key, writable
 from dspodfl.config.schema import Config
 from dspodfl.config.toml import inline
 
 SCHEMA_FILE = "dspodfl.schema.json"
 """The file that ``init`` writes next to a configuration, for editors that complete and check TOML."""
 
-WIDTH, COLUMN = 120, 32
+WIDTH, COMMENT_COLUMN = 120, 32
 
 _HEAD = """\
 #:schema ./{schema}
@@ -52,14 +52,14 @@ def _plain_table(table: type[BaseModel], shown: set[tuple[type[BaseModel], ...]]
 
 def _union(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
     """A table of several kinds: the default kind with its keys, the others with theirs, and what all have."""
-    tables = written(key.tables)
+    tables = writable(key.tables)
     chosen = _default_of(key, tables)
     others = [table for table in tables if table is not chosen]
     elsewhere = {found.name for table in others for found in keys(table)}
-    own = [found for found in keys(chosen) if found.name not in elsewhere]
+    specific = [found for found in keys(chosen) if found.name not in elsewhere]
     shared = [found for found in keys(chosen) if found.name in elsewhere]
     yield from _comment(f"{tag_key(chosen)} = {inline(tag(chosen))}", [summary(chosen)])
-    for found in own:
+    for found in specific:
         yield from _member(found, shown)
     for table in others:
         lacking = [found.name for found in shared if found.name not in table.model_fields]
@@ -69,8 +69,8 @@ def _union(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
             yield from _comment(f"# {word} = {inline(tag(table))}", [summary(table) + note])
         else:
             yield f"# {summary(table)}"
-        own = [found for found in keys(table) if found.name not in {k.name for k in shared}]
-        for number, found in enumerate(own):
+        specific = [found for found in keys(table) if found.name not in {k.name for k in shared}]
+        for number, found in enumerate(specific):
             yield from _entry(found, inside=word is not None or number > 0)
     for found in shared:
         yield from _member(found, shown)
@@ -81,7 +81,7 @@ def _member(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
     if not key.tables:
         yield from _entry(key)
         return
-    tables = tuple(written(key.tables))
+    tables = tuple(writable(key.tables))
     off = key.default is None
     if len(tables) == 1:
         yield from _comment(_assignment(key.name, key.example, off), [key.description, _meanings(tables[0])])
@@ -94,7 +94,7 @@ def _member(key: Key, shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:
     yield from _comment(_assignment(key.name, key.example, off), [key.description, *_about(chosen)])
     for table in tables:
         if table is not chosen:
-            yield from _comment(_assignment(key.name, as_written(table), True), _about(table))
+            yield from _comment(_assignment(key.name, example_of(table), True), _about(table))
 
 
 def _about(table: type[BaseModel]) -> list[str]:
@@ -113,9 +113,9 @@ def _default_of(key: Key, tables: list[type[BaseModel]]) -> type[BaseModel]:
 
 def _entry(key: Key, *, inside: bool = False) -> Iterator[str]:
     """A key with a plain value; ``inside`` an alternative that is not the default it is indented and commented out."""
-    words = [" | ".join(key.choices)] if key.choices else []
+    choices = [" | ".join(key.choices)] if key.choices else []
     code = _assignment(key.name, key.example, inside or key.default is None)
-    yield from _comment(code.replace("# ", "#   ", 1) if inside else code, [key.description, *words])
+    yield from _comment(code.replace("# ", "#   ", 1) if inside else code, [key.description, *choices])
 
 
 def _assignment(name: str, value: Any, off: bool) -> str:
@@ -126,11 +126,11 @@ def _assignment(name: str, value: Any, off: bool) -> str:
 def _comment(code: str, comments: Sequence[str]) -> Iterator[str]:
     """A line of TOML with its comments in a column of their own."""
     left = "#" if code.startswith("#") else ""
-    lines = [line for text in comments for line in _wrapped("", text, WIDTH - COLUMN - 2)]
-    first = lines.pop(0) if len(code) < COLUMN and lines else None
-    yield code if first is None else f"{code:<{COLUMN}}# {first}"
+    lines = [line for text in comments for line in _wrapped("", text, WIDTH - COMMENT_COLUMN - 2)]
+    first = lines.pop(0) if len(code) < COMMENT_COLUMN and lines else None
+    yield code if first is None else f"{code:<{COMMENT_COLUMN}}# {first}"
     for line in lines:
-        yield f"{left:<{COLUMN}}# {line}"
+        yield f"{left:<{COMMENT_COLUMN}}# {line}"
 
 
 def _wrapped(prefix: str, text: str, width: int = WIDTH) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
-from datetime import date, time
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from dspodfl.config.algorithm import label_of
 from dspodfl.config.keys import assign, parse_value, split_key
@@ -20,10 +19,23 @@ _PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model
 
 
 def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -> Config:
-    """A configuration from a file (or the defaults), ``table.key=value`` changes, and top-level values on top.
+    """Read a configuration from a file, and apply changes to it.
 
-    Relative paths in the file are relative to the file; those in the changes to the working directory. Algorithms among
-    the values are named, or are labels of algorithms in the file.
+    Args:
+        path: The TOML file; None: the defaults. Relative paths in it are relative to its folder.
+        changes: ``table.key=value`` each, with a TOML value or a bare word; applied in order. Relative paths in them
+            are relative to the working directory.
+        **values: Top-level keys that replace those of the file; None: not given. Algorithms are registered names, or
+            labels of algorithms in the file.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: The file is missing or is no TOML, a change cannot be parsed, or the result is not valid.
+
+    >>> load(None, ["train.batch_size=8"], seeds=2).train.batch_size
+    8
     """
     raw: dict[str, Any] = {}
     if path is not None:
@@ -40,13 +52,23 @@ def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -
 
 
 def _labelled(names: Sequence[Any], known: Any) -> list[Any]:
-    """Algorithms by names, or by the labels of tables that the file has."""
+    """Replace labels by the tables of the file that have them; other names stay."""
     tables = {label_of(given): given for given in known if isinstance(given, dict)} if isinstance(known, list) else {}
     return [tables.get(name, name) if isinstance(name, str) else name for name in names]
 
 
 def as_config(given: object) -> Config:
-    """Give the configuration that a user means: a `Config`, a TOML file, a dictionary of tables, or the defaults.
+    """Return the configuration that is given in one of several forms.
+
+    Args:
+        given: A `Config`, the path of a TOML file, a dictionary of tables, or None for the defaults.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: It is not valid.
+        InputError: It is of another type.
 
     >>> as_config({"train": {"learning_rate": 0.1}}).train.learning_rate.value
     0.1
@@ -105,35 +127,54 @@ def _within(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def dumps(values: dict[str, Any]) -> str:
-    """TOML text of a resolved configuration: scalars, then tables; what is null is left out."""
-    top = [f"{key} = {inline(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    """Write a resolved configuration as TOML: top-level values, then tables.
+
+    tomli-w writes keys and scalars. The layout is ours: tomli-w would give each nested table a section of its own and
+    each item of a list a line of its own, where a configuration has one line for each key of a table.
+
+    Args:
+        values: Nested tables, as ``Config.model_dump()`` returns them; keys whose value is None are left out.
+
+    Returns:
+        TOML text that reads back as the same tables.
+
+    >>> print(dumps({"seeds": 2, "train": {"iterations": None, "learning_rate": {"value": 0.1, "kind": "constant"}}}))
+    seeds = 2
+    <BLANKLINE>
+    [train]
+    learning_rate = { kind = "constant", value = 0.1 }
+    <BLANKLINE>
+    """
+    top = [_line(key, value) for key, value in values.items() if not isinstance(value, dict)]
     for name, table in values.items():
         if isinstance(table, dict):
-            top += ["", f"[{name}]"]
-            top += [f"{key} = {inline(value)}" for key, value in _kind_first(table)]
+            top += ["", f"[{_key(name)}]", *(_line(key, value) for key, value in _kind_first(table))]
     return "\n".join(top) + "\n"
 
 
 def inline(value: Any) -> str:
-    """Write a value as TOML, tables inline."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    r"""Write a value as TOML on one line, tables inline.
+
+    >>> inline({"label": 'a "b"', "rates": [0.5, float("inf")]})
+    '{ label = "a \\"b\\"", rates = [0.5, inf] }'
+    """
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in _kind_first(value))
+        inside = ", ".join(_line(key, item) for key, item in _kind_first(value))
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
         return f"[{', '.join(inline(item) for item in value)}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    return repr(value)
+    return tomli_w.dumps({"_": value}).removeprefix("_ = ").removesuffix("\n")
+
+
+def _line(key: str, value: Any) -> str:
+    return f"{_key(key)} = {inline(value)}"
+
+
+def _key(key: str) -> str:
+    """A key, quoted where TOML asks for it."""
+    return tomli_w.dumps({key: 0}).removesuffix(" = 0\n")
 
 
 def _kind_first(table: dict[str, Any]) -> list[tuple[str, Any]]:
     given = [(key, value) for key, value in table.items() if value is not None]
     return sorted(given, key=lambda item: item[0] not in ("kind", "law", "name"))
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else inline(key)

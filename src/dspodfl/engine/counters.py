@@ -138,7 +138,7 @@ class Ledger:
         self.runs, self.device = list(runs), device
         self._client = _Account([run.clients for run in runs], device)
         self._link = _Account([run.rates.graph.links for run in runs], device)
-        self._fixed = all(run.rates.fixed and not run.wiring.topology.moving for run in runs)
+        self._fixed = all(run.rates.fixed and not run.topology.time_varying_weights for run in runs)
         self._costs: _Costs | None = None
         self._kinds = [run.budget.kind if run.budget else "delay" for run in runs]
         self._link_bytes = torch.tensor([run.link_bytes for run in runs], dtype=torch.int64, device=device)
@@ -219,11 +219,11 @@ class Ledger:
     def _at(self, k: np.ndarray) -> _Costs:
         parts = []
         for run in self.runs:
-            present, _, degree = run.wiring.at(k)
+            present, _, degree = run.topology.at(k)
             edges = run.rates.graph.edges
             cost, link_cost = costs(edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
-            moving = present if run.wiring.topology.moving else None
-            parts.append((cost, link_cost, link_cost if moving is None else np.where(moving, link_cost, 0.0)))
+            current = present if run.topology.time_varying_weights else None
+            parts.append((cost, link_cost, link_cost if current is None else np.where(current, link_cost, 0.0)))
         length = max(len(array) for part in parts for array in part)
         joined = (
             np.concatenate([np.broadcast_to(part[n], (length, part[n].shape[1])) for part in parts], axis=1)

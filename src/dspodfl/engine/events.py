@@ -78,8 +78,8 @@ class EventSampler:
         self.stack, self.device, self.dtype = stack, device, dtype
         self.ledger = Ledger(stack.runs, device, start)
         self.caps = [run.last(iterations) for run in stack.runs]
-        self.wired = [r for r, run in enumerate(stack.runs) if not run.wiring.steady]
-        weight = joined([run.wiring.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
+        self.wired = [r for r, run in enumerate(stack.runs) if not run.topology.constant]
+        weight = joined([run.topology.at(np.zeros(1, dtype=np.int64))[1] for run in stack.runs])
         self.weight = torch.from_numpy(weight).to(device, dtype)
         self._run_of = self._repeated([run.clients for run in stack.runs])
         self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
@@ -100,10 +100,10 @@ class EventSampler:
     def _sort_runs(self) -> None:
         """Sort the runs that are not over by how their events are drawn."""
         runs = [(r, self.stack.runs[r]) for r in sorted(self._live)]
-        steady = [r for r, run in runs if draws_independently(run.schedule) and run.schedule.steady(run.rates)]
-        self.moving = [r for r, run in runs if draws_independently(run.schedule) and r not in set(steady)]
+        constant = [r for r, run in runs if draws_independently(run.schedule) and run.schedule.constant(run.rates)]
+        self.time_varying = [r for r, run in runs if draws_independently(run.schedule) and r not in set(constant)]
         self.called = [r for r, run in runs if not draws_independently(run.schedule)]
-        self.draws = self._bernoulli(steady, np.zeros(1, dtype=np.int64))
+        self.draws = self._bernoulli(constant, np.zeros(1, dtype=np.int64))
 
     def block(self, k: np.ndarray) -> Block:
         """Draw the events of some iterations, and compute what follows from them.
@@ -116,7 +116,7 @@ class EventSampler:
         """
         at = torch.from_numpy(k).to(self.device)[:, None]
         v, v_hat = (torch.zeros((len(k), n), dtype=torch.bool, device=self.device) for n in self._sizes)
-        for clients, links in filter(None, (self.draws, self._bernoulli(self.moving, k))):
+        for clients, links in filter(None, (self.draws, self._bernoulli(self.time_varying, k))):
             clients.draw(at, Stream.SGD, v)
             links.draw(at, Stream.LINK, v_hat)
         self._call_schedules(k, v, v_hat)
@@ -140,7 +140,7 @@ class EventSampler:
         """Return the mixing weights, (iterations or 1, links); links that are not there do not fire."""
         weight = self.weight.expand(len(k), -1).clone() if self.wired else self.weight
         for r in self.wired:
-            present, ratio, _ = self.stack.runs[r].wiring.at(k)
+            present, ratio, _ = self.stack.runs[r].topology.at(k)
             weight[:, self.stack.links[r]] = torch.from_numpy(ratio).to(self.device, self.dtype)
             if present is not None:
                 v_hat[:, self.stack.links[r]] &= torch.from_numpy(present).to(self.device)

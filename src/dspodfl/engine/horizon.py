@@ -71,8 +71,8 @@ def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
 
 def _constant(run: Run) -> bool:
     """Return whether every iteration is expected to cost the same."""
-    same = draws_independently(run.schedule) and run.schedule.steady(run.rates)
-    return same and run.rates.fixed and run.wiring.steady and not run.wiring.topology.moving
+    same = draws_independently(run.schedule) and run.schedule.constant(run.rates)
+    return same and run.rates.fixed and run.topology.constant and not run.topology.time_varying_weights
 
 
 def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
@@ -84,10 +84,10 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         k = k[: min(_TRIED, getattr(run.schedule, "recorded", _TRIED))]
         events = run.schedule(k, Part.whole(run.rates.graph, run.seed), run.rates)
         p, q = events.v.astype(float), events.v_hat.astype(float)
-    present, _, degree = run.wiring.at(k)
+    present, _, degree = run.topology.at(k)
     q = q if present is None else q * present
     step, use = costs(run.rates.graph.edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
-    every = use if present is None or not run.wiring.topology.moving else np.where(present, use, 0.0)
+    every = use if present is None or not run.topology.time_varying_weights else np.where(present, use, 0.0)
     raw, normalized = [], []
     for probability, cost, whole in ((p, step, step), (q, use, every)):
         fired, all_fire = (probability * cost).sum(axis=1), np.broadcast_to(whole, cost.shape).sum(axis=1)

@@ -55,10 +55,10 @@ def plain_loop(
 
     for k in range(run.last(iterations)):
         at = np.array([k])
-        present, weight, degree = run.wiring.at(at)
+        present, weight, degree = run.topology.at(at)
         events = run.schedule(at, part, run.rates)
         fired = events if present is None else Events(events.v, events.v_hat & present)
-        shown = present if run.wiring.topology.moving else None
+        shown = present if run.topology.time_varying_weights else None
         delays = meter.add(fired, run.rates.sgd(at), run.rates.link(at), degree, shown)
         uses += int(fired.v_hat.sum())
         steps += int(fired.v.sum())

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from dspodfl.algorithms import LearningRate, Schedule
-from dspodfl.network import Budget, Rates, Wiring
+from dspodfl.network import Budget, Rates, WeightedTopology
 from dspodfl.problem.data import Federation
 
 
@@ -16,7 +16,7 @@ class Run:
 
     algorithm: str
     seed: int
-    wiring: Wiring
+    topology: WeightedTopology
     rates: Rates
     schedule: Schedule
     data: Federation

@@ -1,6 +1,6 @@
-"""Errors that a person can act on, and the checks that raise them.
+"""Errors that a user can act on, and the checks that raise them.
 
-Beside the classes: readers of files of strangers (`bounded`), the memory that is left (`memory`), code of the user
+Besides the classes: readers of files that others wrote (`bounded`), the available memory (`memory`), user code
 (`user_code`), and signals. Nothing of the package is below this room but kernels.
 """
 

@@ -17,10 +17,10 @@ from .registry import LEAST as LEAST
 from .registry import REQUIRED as REQUIRED
 from .registry import SMALLEST as SMALLEST
 from .registry import WORD as WORD
-from .registry import Chance as Chance
 from .registry import Count as Count
 from .registry import Doc as Doc
 from .registry import Entry as Entry
+from .registry import EventProbability as EventProbability
 from .registry import NonNegative as NonNegative
 from .registry import Parameter as Parameter
 from .registry import Positive as Positive
@@ -43,13 +43,13 @@ __all__ = [
     "SIGNALS",
     "SMALLEST",
     "WORD",
-    "Chance",
     "ConfigError",
     "Count",
     "DataError",
     "Doc",
     "DspodflError",
     "Entry",
+    "EventProbability",
     "Handler",
     "InputError",
     "Interrupt",

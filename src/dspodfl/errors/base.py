@@ -1,4 +1,4 @@
-"""Errors that a person can act on; the command line prints them plainly and exits with their code."""
+"""Errors that a user can act on; the command line prints them in one line and exits with their code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ _LONGEST = 400
 
 
 def shown(value: object, most: int = _LONGEST) -> str:
-    """Return ``repr(value)`` for a message: at most ``most`` characters, whatever the value is.
+    """Return ``repr(value)`` for a message, shortened.
+
+    Args:
+        value: Any value, of any size.
+        most: The most characters.
+
+    Returns:
+        A text of at most ``most`` characters.
 
     >>> shown("x" * 1000, most=8)
     "'xxxxxx…"
@@ -28,7 +35,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    r"""Return a message without control characters: a name in it may hold what a terminal would obey.
+    r"""Escape the control characters of a message: a name in it may hold what a terminal would obey.
+
+    Args:
+        text: The message.
+
+    Returns:
+        The message; tabs and line breaks stay.
 
     >>> print(plain(chr(27) + "[31m"))
     \x1b[31m
@@ -67,7 +80,18 @@ class DataError(DspodflError, RuntimeError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the nearest of names, or nothing."""
+    """Return a hint that names the most similar of some names.
+
+    Args:
+        name: What was written.
+        names: What is known.
+
+    Returns:
+        A clause for the end of a message; empty where no name is similar.
+
+    >>> nearest("rign", ["ring", "star"])
+    "; did you mean 'ring'?"
+    """
     close = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -46,7 +46,13 @@ def _left_in_address_space() -> int | None:
 
 
 def gib(size: float) -> str:
-    """Return a size in words.
+    """Format a size in bytes.
+
+    Args:
+        size: The number of bytes.
+
+    Returns:
+        The size in GiB, MiB or bytes.
 
     >>> gib(3 * 2**30), gib(5_000_000)
     ('3.0 GiB', '5 MiB')

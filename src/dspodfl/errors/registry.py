@@ -1,7 +1,7 @@
 """Registries of named things that describe themselves: what they are, their parameters, and who makes them.
 
 A maker is a function or a class. Its docstring's first line says what it is; each of its parameters is either part of
-the *context* that the registry hands to every maker that asks for it (the number of clients, a seed), or a *parameter*
+the *context* that the registry passes to every maker that takes it (the number of clients, a seed), or a *parameter*
 that a user may set, annotated with its range and a `Doc`. The tables of the configuration, the template, the pages of
 docs and ``dspodfl list`` are made from this.
 """
@@ -33,7 +33,7 @@ Real = Annotated[float, Ge(-LARGEST), Le(LARGEST)]
 """A finite number."""
 Probability = Annotated[float, Gt(0), Le(1)]
 """A number in (0, 1]."""
-Chance = Annotated[float, Ge(LEAST), Le(1)]
+EventProbability = Annotated[float, Ge(LEAST), Le(1)]
 """A probability of which a word of 32 bits makes an event: nothing with a smaller one would ever happen."""
 Size = Annotated[int, Ge(1), Le(2**27)]
 """Numbers that are drawn at one address, two words each: samples of a set, features of a sample."""
@@ -73,7 +73,7 @@ class Entry(Generic[T]):
         name: what a user calls it.
         maker: the function or class that makes it.
         line: what it is, in one line.
-        context: the names of what every maker may ask for.
+        context: the names of the arguments that every maker may take.
         facts: what else was registered of it.
     """
 
@@ -87,7 +87,7 @@ class Entry(Generic[T]):
     def _signature(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.maker).parameters
 
-    def asks_for(self, name: str) -> bool:
+    def takes(self, name: str) -> bool:
         """Return whether the maker takes a part of the context."""
         return name in self._signature
 
@@ -114,9 +114,9 @@ class Entry(Generic[T]):
         return tuple(found)
 
     def make(self, context: Mapping[str, Any], parameters: Mapping[str, Any]) -> T:
-        """Call the maker with what it asks for of the context, and with the parameters."""
-        asked = {name: value for name, value in context.items() if self.asks_for(name)}
-        return self.maker(**asked, **parameters)
+        """Call the maker with what it takes of the context, and with the parameters."""
+        given = {name: value for name, value in context.items() if self.takes(name)}
+        return self.maker(**given, **parameters)
 
 
 class Registry(Mapping[str, Entry[T]]):
@@ -124,7 +124,7 @@ class Registry(Mapping[str, Entry[T]]):
 
     Args:
         field: the key of the configuration that names one, for errors.
-        context: names of arguments that makers are given where they ask for them; all others are parameters.
+        context: names of arguments that makers are given where they take them; all others are parameters.
 
     >>> FRUIT = Registry("bowl.fruit", context=["count"])
     >>> @FRUIT.register()

@@ -17,7 +17,11 @@ SIGNALS = tuple(
 
 
 def available_signals() -> list[int]:
-    """The signals to handle here: SIGHUP is left alone where nohup has switched it off."""
+    """Return the numbers of the signals to handle in this process.
+
+    Returns:
+        Those of `SIGNALS`, without SIGHUP where ``nohup`` has switched it off.
+    """
     hangup = getattr(signal, "SIGHUP", None)
     return [number for number in SIGNALS if number != hangup or signal.getsignal(number) != signal.SIG_IGN]
 
@@ -38,7 +42,7 @@ class Handler(ABC):
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._hear) for number in available_signals()}
+            self._before = {number: signal.signal(number, self._handle) for number in available_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,33 +50,33 @@ class Handler(ABC):
             signal.signal(number, handler)
 
     @abstractmethod
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         """A signal came."""
 
 
 class Interrupt(Handler):
     """What a run makes of signals.
 
-    A signal raises `Interrupted` where it comes, except within `patiently`: then the first one is kept in ``heard``
+    A signal raises `Interrupted` where it comes, except within `deferred`: then the first one is kept in ``received``
     until the run asks for it, and only the second raises.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: Interrupted | None = None
-        self._patient = False
+        self.received: Interrupted | None = None
+        self._defers = False
 
     @contextmanager
-    def patiently(self) -> Iterator[None]:
+    def deferred(self) -> Iterator[None]:
         """For a while the first signal is only remembered."""
-        self._patient = True
+        self._defers = True
         try:
             yield
         finally:
-            self._patient = False
+            self._defers = False
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._patient and self.heard is None:
-            self.heard = Interrupted(number)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._defers and self.received is None:
+            self.received = Interrupted(number)
         else:
             raise Interrupted(number)

@@ -1,9 +1,9 @@
-"""The one door through which code of the user comes in: modules named by ``model.factory`` or ``algorithms``.
+"""The only place where user code is imported: modules named by ``model.factory`` or ``algorithms``.
 
 A name is ``"package.module:object"``. The module is loaded from the folder of the configuration if it is there, else
 from the working directory, else as any installed module is; where one of these folders and an installed package both
 have it, that is an error. ``sys.path`` stays as it is: a file of the user never takes the place of an installed module.
-What a loaded file imports from beside itself is found after everything that is installed; a file beside it that is not
+What a loaded file imports from its own folder is found after everything that is installed; a file there that is not
 used for that reason is named in a warning. Modules of Python's own
 library are refused before anything is imported.
 """
@@ -28,38 +28,38 @@ from dspodfl.errors import InputError, nearest
 from dspodfl.errors.signals import Interrupted
 
 _KINDS = {"model.factory": "function", "algorithms": "schedule"}
-_PYTHONS_OWN = sys.stdlib_module_names | set(sys.builtin_module_names) | {"__main__"}
+_STANDARD_LIBRARY = sys.stdlib_module_names | set(sys.builtin_module_names) | {"__main__"}
 _folders: list[str] = []
 _loaded: dict[str, str] = {}
 """Top-level modules that were loaded from one of the folders, and the file or folder of each."""
 
 
 _examined: set[str] = set()
-"""Files whose imports were compared with what lies beside them."""
+"""Files whose imports were compared with the files next to them."""
 
 
 def folder_of(config: Path | None) -> Path:
-    """Where the modules of a configuration are looked for first."""
+    """Return the folder that is searched first for the modules of a configuration."""
     return Path(os.path.realpath(config)).parent if config is not None else Path.cwd()
 
 
 def search(*folders: Path) -> None:
-    """Look for modules of the user in these folders too, after those that were given before."""
+    """Search these folders too for modules of the user, after those that were given before."""
     for folder in map(str, folders):
         if folder not in _folders:
             _folders.append(folder)
-    if not any(isinstance(finder, _Beside) for finder in sys.meta_path):
-        sys.meta_path.append(_Beside())
+    if not any(isinstance(finder, _SiblingFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_SiblingFinder())
 
 
 def forget() -> None:
-    """Look nowhere but among installed modules."""
+    """Search installed modules only."""
     _folders.clear()
     _examined.clear()
 
 
 def load(name: str, field: str) -> Any:
-    """Import a module and return the object that a name stands for.
+    """Import a module and return the object of a name.
 
     Args:
         name: ``"package.module:object"``; the object may be an attribute of an attribute.
@@ -78,7 +78,7 @@ def load(name: str, field: str) -> Any:
     except InputError as error:
         if not isinstance(error.__cause__, ModuleNotFoundError):
             raise
-        hint = "put it beside the configuration, install it, or add its folder to PYTHONPATH"
+        hint = "put it next to the configuration, install it, or add its folder to PYTHONPATH"
         raise InputError(field, name, f"{error.allowed} ({hint})") from error.__cause__
     found: Any = module
     for part in attribute.split("."):
@@ -90,7 +90,7 @@ def load(name: str, field: str) -> Any:
                 raise
             hint = nearest(part, [known for known in dir(found) if not known.startswith("_")])
             raise InputError(field, name, f"a name that exists, but {error.__cause__}{hint}") from error.__cause__
-        _refuse_pythons_own(found, name, field)
+        _refuse_standard_library(found, name, field)
     return found
 
 
@@ -100,18 +100,18 @@ def check_name(name: str, field: str) -> tuple[str, str]:
     parts = [*module_name.split("."), *attribute.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
         raise InputError(field, name, f'of the form "package.module:{_KINDS.get(field, "object")}"')
-    if parts[0] in _PYTHONS_OWN:
+    if parts[0] in _STANDARD_LIBRARY:
         allowed = f"of a module of yours or of an installed package: {parts[0]} is part of Python"
         raise InputError(field, name, allowed)
     return module_name, attribute
 
 
-def _refuse_pythons_own(found: Any, name: str, field: str) -> None:
+def _refuse_standard_library(found: Any, name: str, field: str) -> None:
     """Nor may a module lead to what is refused by its own name: ``"package:os.system"``."""
     kinds = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType)
-    home = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None)
-    top = str(home or "").partition(".")[0]
-    if isinstance(found, kinds) and top in _PYTHONS_OWN - {"__main__"}:
+    module = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None)
+    top = str(module or "").partition(".")[0]
+    if isinstance(found, kinds) and top in _STANDARD_LIBRARY - {"__main__"}:
         allowed = f"of a module of yours or of an installed package: it leads to {top}, which is part of Python"
         raise InputError(field, name, allowed)
 
@@ -123,7 +123,18 @@ def guarded(field: str, value: object, what: str) -> Iterator[None]:
     Args:
         field: The key of the configuration that names the code.
         value: Its value.
-        what: What must be so, up to the word "raised" or "ended": "importable, but importing m".
+        what: What the value must be, up to the word "raised" or "ended": "importable, but importing m".
+
+    Returns:
+        A context manager for the call of the user's code.
+
+    Raises:
+        InputError: The code raised an exception or ended the program.
+
+    >>> with guarded("model.factory", "m:f", "sound, but it"):
+    ...     [].pop()
+    Traceback (most recent call last):
+    dspodfl.errors.base.InputError: model.factory = 'm:f': must be sound, but it raised IndexError: pop from empty list
     """
     try:
         yield
@@ -131,7 +142,7 @@ def guarded(field: str, value: object, what: str) -> Iterator[None]:
         raise
     except BaseException as cause:
         if type(cause) is KeyboardInterrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            raise  # nobody has asked to be told of signals: this is Ctrl-C itself
+            raise  # no handler of ours is installed: this is Ctrl-C itself
         if isinstance(cause, Exception):
             raise InputError(field, value, f"{what} raised {_in_words(cause)}") from cause
         raise InputError(field, value, f"{what} ended in {_in_words(cause)}") from cause
@@ -192,24 +203,24 @@ def _execute(spec: ModuleSpec, top: str) -> None:
 
 
 def _warn_of_hidden(file: str | None) -> None:
-    """Warn where a file imports a module that is installed, while a file of that name beside it may be meant."""
+    """Warn where a file imports a module that is installed, while a file of that name next to it may be meant."""
     if file is None or not file.endswith(".py") or file in _examined or os.environ.get("RANK", "0") != "0":
         return
     _examined.add(file)
     try:
         tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):  # importing it says so
+    except (OSError, SyntaxError, ValueError):  # importing it reports the problem
         return
     for name in sorted(set(_imported(tree)) - _loaded.keys()):
-        beside = _spec_in(_folders, name)
-        if beside is None or beside.origin is None:
+        sibling = _spec_in(_folders, name)
+        if sibling is None or sibling.origin is None:
             continue
         known = sys.modules.get(name)
         used = _elsewhere(name) if known is None else getattr(known, "__spec__", None)
-        if (known is None and used is None) or _is_same(_place(beside), _place(used)):
+        if (known is None and used is None) or _is_same(_place(sibling), _place(used)):
             continue
-        told = f"{_place(beside)} is not used: {name}, which {file} imports, is {_place(used)}"
-        warnings.warn(f"{told}; rename the first if it is meant", stacklevel=2)
+        text = f"{_place(sibling)} is not used: {name}, which {file} imports, is {_place(used)}"
+        warnings.warn(f"{text}; rename the first if it is meant", stacklevel=2)
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
@@ -229,11 +240,11 @@ def _spec_in(folders: Sequence[str], top: str) -> ModuleSpec | None:
 
 def _elsewhere(top: str) -> ModuleSpec | None:
     """Where an installed module of this name is, the folders of the user left out."""
-    own = {os.path.realpath(folder) for folder in _folders}
-    path = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) not in own]
+    searched = {os.path.realpath(folder) for folder in _folders}
+    path = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) not in searched]
     spec = PathFinder.find_spec(top, path)
     for finder in sys.meta_path:
-        if spec is None and finder is not PathFinder and not isinstance(finder, _Beside):
+        if spec is None and finder is not PathFinder and not isinstance(finder, _SiblingFinder):
             spec = finder.find_spec(top, None)
     return spec if spec is None or spec.origin is not None else None
 
@@ -249,13 +260,13 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _is_loaded(frame: FrameType | None) -> bool:
-    """Whether a frame is one of a module that came in here, or of what such a module imported from beside itself."""
+    """Whether a frame is of a module that was loaded here, or of what such a module imported from its own folder."""
     name = str(frame.f_globals.get("__name__", "")) if frame is not None else ""
     return name.partition(".")[0] in _loaded
 
 
-class _Beside:
-    """Finds what loaded files import from beside themselves, after everything else; for other importers nothing."""
+class _SiblingFinder:
+    """Finds what loaded files import from their own folder, after everything else; for other importers nothing."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""

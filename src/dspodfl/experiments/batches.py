@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dspodfl.analysis import MetricsRow
 from dspodfl.config import Cell
-from dspodfl.study import Study
+from dspodfl.study import Study, joined
 
 BuiltCell = tuple[Cell, Study]
 """A cell, and the study that was built from it."""
@@ -24,34 +24,27 @@ class CellBatch:
     """Cells that advance together, as one study.
 
     Attributes:
-        members: The cells, built.
+        cells: The cells.
+        owners: The cell of each run.
+        study: All their runs as one study.
         start: The checkpoint that they are resumed from; None: they begin.
     """
 
-    members: list[BuiltCell]
+    cells: list[Cell]
+    owners: list[Cell]
+    study: Study
     start: Path | None = None
+
+    @staticmethod
+    def of(members: Sequence[BuiltCell], start: Path | None = None) -> CellBatch:
+        """Join the studies of some cells."""
+        owners = [cell for cell, study in members for _ in study.pairs]
+        return CellBatch([cell for cell, _ in members], owners, joined([study for _, study in members]), start)
 
     @property
     def digests(self) -> list[str]:
         """The cells, by digest."""
-        return [cell.digest for cell, _ in self.members]
-
-    @property
-    def study(self) -> Study:
-        """All their runs as one study."""
-        studies = [each for _, each in self.members]
-        runs = [run for each in studies for run in each.runs]
-        return replace(studies[0], runs=runs, rules=[rule for each in studies for rule in each.rules])
-
-    @property
-    def owners(self) -> list[Cell]:
-        """The cell of each run."""
-        return [cell for cell, each in self.members for _ in each.runs]
-
-    @property
-    def length(self) -> int:
-        """The iterations of its longest run."""
-        return max(study.longest for _, study in self.members)
+        return [cell.digest for cell in self.cells]
 
 
 def in_batches(built: Sequence[BuiltCell], device: str, fewest: int = 1) -> list[list[BuiltCell]]:
@@ -133,7 +126,7 @@ class BatchRows:
         self, batch: CellBatch, finished: Collection[str], on_finished: Callable[[FinishedRows, float], None]
     ) -> None:
         self._study, self._owners, self._on_finished = batch.study, batch.owners, on_finished
-        self._cells = [cell for cell, _ in batch.members if cell.digest not in finished]
+        self._cells = [cell for cell in batch.cells if cell.digest not in finished]
         self._rows: dict[str, list[MetricsRow]] = {cell.digest: [] for cell in self._cells}
         self._going = {digest: set[int]() for digest in batch.digests}
         for r, owner in enumerate(self._owners):

@@ -14,6 +14,7 @@ from dspodfl.study.store import (
     CheckpointWriter,
     Manifest,
     abandoned,
+    check_format,
     claim,
     lock,
 )
@@ -84,8 +85,8 @@ class GridFolder(CheckpointWriter):
     def _hold(self) -> None:
         try:
             self._files.take()
-        except lock.Held as error:
-            who = f" (process {error.args[0]} is)" if error.args[0] else ""
+        except lock.LockHeldError as error:
+            who = f" (process {error.process} is)" if error.process else ""
             allowed = f"a folder that no other sweep or reproduction is writing to{who}"
             raise InputError("out", str(self.folder), allowed) from None
 
@@ -99,9 +100,10 @@ class GridFolder(CheckpointWriter):
             if manifest is not None and manifest.kind != "experiment":
                 return None
             found = bounded.parse_json(self._files.read(GRID, bounded.JSON))
+            check_format(found, {"grid"}, FORMAT, GRID)
         except (DataError, ValueError):
             return None
-        if not isinstance(found, dict) or found.get("kind", "grid") != "grid":
+        if not isinstance(found, dict):
             return None
         grid = {key: value for key, value in found.items() if key not in ("kind", "format")}
         if isinstance(grid.get("cells"), dict):
@@ -121,7 +123,7 @@ class GridFolder(CheckpointWriter):
             Its folder (None where there is none), the cells that advance in it, and a line for each that is damaged.
         """
         notes: list[str] = []
-        for path in self.store.sealed():
+        for path in self.store.committed():
             try:
                 found = self.store.read_manifest(path)
                 advancing = [str(cell) for cell in found["cells"]]

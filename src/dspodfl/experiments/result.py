@@ -252,10 +252,10 @@ def is_outcome(folder: Path) -> bool:
 def _loaded(files: Folder, name: str, load: Callable[[bytes], _T]) -> _T:
     try:
         return load(files.read(name))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
-        message = str(error).removeprefix(f"{files.path}: ")
-        reason = message if isinstance(error, DataError) else f"{type(error).__name__}: {message}"
-        raise DataError(f"{files.path}: {name} is missing or damaged ({reason})") from error
+    except DataError as error:
+        raise DataError(f"{files.path}: {str(error).removeprefix(f'{files.path}: ')}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{files.path}: {name} is damaged ({type(error).__name__}: {error})") from error
 
 
 def _others(experiment: Experiment, folder: Path | None, about: Mapping[str, Any]) -> dict[str, Evidence]:

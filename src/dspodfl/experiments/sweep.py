@@ -31,12 +31,12 @@ from dspodfl.study import (
     agreed,
     build,
     choose_split,
-    divide,
     expected_seconds,
     free_memory,
     ordered,
     provenance,
     release_data,
+    split_work,
 )
 from dspodfl.study.store import checkpoint, other_place
 
@@ -80,6 +80,7 @@ class Sweep:
     _found: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
     _done: set[str] = field(default_factory=set, init=False)
     _batches: list[CellBatch] | None = field(default=None, init=False)
+    _expected: float | None = field(default=None, init=False)  # seconds that all of it takes
 
     def __post_init__(self) -> None:
         self._device = choose_device(self.device)
@@ -124,11 +125,13 @@ class Sweep:
             if self.progress:
                 self.progress.stage(f"building cell {number + 1} of {len(left)}", number / len(left))
             built[digest] = known[digest], build(known[digest].config, library=library)[1]
-        batches = [CellBatch([built[digest] for digest in advancing], path)] if path else []
+        batches = [CellBatch.of([built[digest] for digest in advancing], path)] if path else []
         rest = [made for digest, made in built.items() if digest not in advancing]
-        batches += [CellBatch(members) for members in in_batches(rest, self._device.type, self.team.ranks)]
+        batches += [CellBatch.of(members) for members in in_batches(rest, self._device.type, self.team.ranks)]
+        if self.progress and self.progress.mode != "off":
+            self._expected = expected_seconds((study for _, study in built.values()), self._device)
         for batch in batches if self.team.ranks > 1 else ():
-            choose_split(batch.members[0][0].config.scale.split, batch.study.runs, self.team.ranks)
+            choose_split(batch.cells[0].config.scale.split, batch.study.runs, self.team.ranks)
         return batches
 
     def __iter__(self) -> Iterator[Cell]:
@@ -138,14 +141,14 @@ class Sweep:
         batches, self._batches = self._batches or [], None
         show = None if self.progress is None or self.progress.mode == "off" else self.progress
         if show:
-            studies = (study for batch in batches for _, study in batch.members)
-            show.forecast(expected_seconds(studies, self._device), ADVICE)
-        whole = sum(batch.length for batch in batches)
+            show.forecast(self._expected, ADVICE)
+        whole = sum(batch.study.longest for batch in batches)
         before = 0
         if show:
             show.start(whole, whole)
         self._label()
-        for batch in batches:
+        while batches:
+            batch = batches.pop(0)  # what has run is released
 
             def tick(iteration: int, done: int = before) -> None:
                 here = min(done + iteration, whole)
@@ -159,7 +162,7 @@ class Sweep:
                 yield cell
             if self.stopped:
                 return
-            before += batch.length
+            before += batch.study.longest
 
     def _label(self) -> None:
         if self.progress:
@@ -189,12 +192,12 @@ class Sweep:
 
     def _session(self, batch: CellBatch, tick: Callable[[int], None]) -> Session:
         """Make the session of cells that advance together, or resume it from its checkpoint."""
-        table, scale = batch.members[0][0].config.checkpoint, batch.members[0][0].config.scale
-        whole, team = batch.study, self.team
+        table, scale = batch.cells[0].config.checkpoint, batch.cells[0].config.scale
+        team = self.team
         free = free_memory(self._device) // (team.local_ranks if self._device.type == "cpu" else 1)
-        division = divide(scale.split, whole.runs, team, free)
-        study, _ = release_data(whole, division)
-        session = Session(study, self._device, division, SessionHooks(self._planned, tick), self.timing)
+        work_split = split_work(scale.split, batch.study, team, free)
+        batch.study = release_data(batch.study, work_split)
+        session = Session(batch.study, self._device, work_split, SessionHooks(self._planned, tick), self.timing)
         session.keep_models = False
         owners, show = batch.owners, self.progress
         if show is not None and show.mode != "off":
@@ -207,7 +210,7 @@ class Sweep:
         start = agreed(team, lambda: None if batch.start is None else checkpoint.load(batch.start))
         if start is not None:
             here = session.provenance | {"precision": session.precision, "ranks": team.ranks}
-            self._note(f"resuming {len(batch.members)} cells from their checkpoint of iteration {start.iteration:,}")
+            self._note(f"resuming {len(batch.cells)} cells from their checkpoint of iteration {start.iteration:,}")
             for line in other_place(start.about, here):
                 self._note(line)
         agreed(team, lambda: session.attach(writer, self.stop, start, cells=batch.digests))

@@ -25,8 +25,11 @@ from .part import Part as Part
 from .rates import LAWS as LAWS
 from .rates import Rates as Rates
 from .rates_io import read_rates as read_rates
-from .topology import Flicker as Flicker
-from .topology import Wiring as Wiring
+from .topology import DYNAMICS as DYNAMICS
+from .topology import BernoulliLinks as BernoulliLinks
+from .topology import Static as Static
+from .topology import Topology as Topology
+from .topology import WeightedTopology as WeightedTopology
 from .weights import WEIGHTS as WEIGHTS
 
 __all__ = [
@@ -34,23 +37,26 @@ __all__ = [
     "COSTS",
     "COST_COLUMNS",
     "DEFAULT_DELAY",
+    "DYNAMICS",
     "GRAPHS",
     "LAWS",
     "LONGEST",
     "SLACK",
     "WEIGHTS",
+    "BernoulliLinks",
     "Budget",
     "CostKind",
     "EndedBy",
     "Events",
-    "Flicker",
     "Graph",
     "Kind",
     "Meter",
     "Part",
     "Rates",
     "Spent",
-    "Wiring",
+    "Static",
+    "Topology",
+    "WeightedTopology",
     "as_graph",
     "costs",
     "ended_by",

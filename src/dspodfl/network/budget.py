@@ -46,7 +46,7 @@ class CostKind:
         meaning: the same in few words, for tables.
         axis: the label of an axis, and what it means in few words.
         example: a value, for the template.
-        word: what stands before a number of it.
+        word: what is written before a number of it.
         unit: how a number of it is written: a number, a size in bytes, or a count.
         whole: whether it is counted in whole numbers.
     """
@@ -174,18 +174,21 @@ class Budget:
 
 
 def ended_by(budget: Budget, cap: int, row: Mapping[Any, Any]) -> EndedBy | None:
-    """Say why a run ended at a row of its metrics; None where it goes on after it.
+    """Say why a run ended at a row of its metrics.
 
     Args:
         budget: What the run may spend.
         cap: The most iterations it may take.
         row: A row of its metrics: its cost, ``iteration`` and ``diverged``.
 
+    Returns:
+        The reason; None where the run continues after the row.
+
     >>> ended_by(Budget("delay", 10.0), 100, {"delay_total": 9.0, "iteration": 100, "diverged": False})
     'cap'
     """
     if row["diverged"]:
-        # With a number of iterations alone, frozen runs are still measured to the end, as everybody is.
+        # With a number of iterations alone, frozen runs are still measured to the end, as all runs are.
         return "diverged" if budget.kind != "iterations" or int(row["iteration"]) >= min(cap, budget.value) else None
     if budget.reached(row):
         return "budget"

@@ -70,10 +70,17 @@ class Meter:
         degree: np.ndarray,
         present: np.ndarray | None = None,
     ) -> Delays:
-        """The cumulative delays after each iteration of the next block.
+        """Add a block of iterations, and return the cumulative delays after each of them.
 
-        Shapes: d (iterations or 1, n), b (iterations or 1, links), degree (iterations or 1, n), and, where weights
-        follow a changing graph, present (iterations, links).
+        Args:
+            events: The events of the block: v (iterations, n), v_hat (iterations, links).
+            d: The rates of the clients, shape (iterations or 1, n).
+            b: The rates of the links, shape (iterations or 1, links).
+            degree: The degrees of the clients, shape (iterations or 1, n).
+            present: Which links exist, shape (iterations, links), where weights follow a time-varying graph; else None.
+
+        Returns:
+            The delays, shape (iterations,) each.
         """
         cost, link_cost = costs(self.edges, self.n, d, b, degree)
         everything = link_cost if present is None else np.where(present, link_cost, 0.0)
@@ -91,9 +98,21 @@ class Meter:
 
 
 def costs(edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What one step of each client and one use of each link add to the delays of a run.
+    """Return what one step of each client and one use of each link add to the delays of a run.
 
-    Shapes: d, degree (iterations or 1, n), b (iterations or 1, links) -> those of d, those of b.
+    Args:
+        edges: The links, shape (links, 2).
+        n: The number of clients.
+        d: The rates of the clients, shape (iterations or 1, n).
+        b: The rates of the links, shape (iterations or 1, links).
+        degree: The degrees of the clients, shape (iterations or 1, n).
+
+    Returns:
+        The cost of a step, 1 / (n d_i), in the shape of d, and of a link, (1/|N_i| + 1/|N_j|) / (n b_ij), in that of b.
+
+    >>> step, use = costs(np.array([[0, 1]]), 2, np.full((1, 2), 0.5), np.full((1, 1), 0.25), np.ones((1, 2)))
+    >>> step.tolist(), use.tolist()
+    ([[1.0, 1.0]], [[4.0]])
     """
     neighbours = np.maximum(degree, 1)
     share = 1.0 / neighbours[:, edges[:, 0]] + 1.0 / neighbours[:, edges[:, 1]]

@@ -9,9 +9,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """What happens: v_i(k), shape (iterations, clients), and v̂_ij(k), shape (iterations, links); both bool.
+    """The events of a block of iterations.
 
     A link fires once for both of its ends: v̂ is symmetric by construction.
+
+    Attributes:
+        v: v_i(k), whether client i takes a step, shape (iterations, clients), bool.
+        v_hat: v̂_ij(k), whether link (i, j) exchanges models, shape (iterations, links), bool.
     """
 
     v: np.ndarray

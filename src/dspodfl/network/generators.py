@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import networkx as nx
 import numpy as np
 from annotated_types import Ge, Le, Lt
 
 from dspodfl import rng
-from dspodfl.errors import WORD, Chance, Count, Doc, InputError, Positive, Registry
+from dspodfl.errors import WORD, Count, Doc, EventProbability, InputError, Positive, Registry
 from dspodfl.network.graph import Graph
 from dspodfl.rng import Stream
 
@@ -161,7 +160,9 @@ def torus(n: int, rows: Rows = None, columns: Columns = None) -> Graph:
 
 
 @GRAPHS.register(links=lambda n, p: _pairs(n) * p, pairs=True)
-def erdos_renyi(n: int, seed: int, p: Annotated[Chance, Doc("the probability that a pair is linked")] = 0.5) -> Graph:
+def erdos_renyi(
+    n: int, seed: int, p: Annotated[EventProbability, Doc("the probability that a pair is linked")] = 0.5
+) -> Graph:
     """Each pair linked with probability ``p``; redrawn until connected.
 
     As `networkx.gnp_random_graph`: the same links from the same seed.
@@ -190,6 +191,8 @@ def regular(
         raise InputError(
             "graph.degree", degree, f"from 1 to below the number of clients, {n}, with degree × clients even"
         )
+    import networkx as nx  # slow to import
+
     generator = nx.utils.create_py_random_state(seed)
     shuffle, left = generator.shuffle, max(_MOST_SHUFFLED, 20 * n * degree)
 
@@ -219,6 +222,8 @@ def small_world(
         raise InputError("graph.neighbours", neighbours, f"an even number from 2 to below the number of clients, {n}")
     if not 0 <= rewire <= 1:
         raise InputError("graph.rewire", rewire, "a probability, from 0 to 1")
+    import networkx as nx  # slow to import
+
     return Graph.from_networkx(nx.watts_strogatz_graph(n, neighbours, rewire, seed=seed))
 
 
@@ -283,7 +288,7 @@ def generate(
     [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
     entry = GRAPHS[kind]
-    if not entry.asks_for("seed"):
+    if not entry.takes("seed"):
         return entry.maker(n, **parameters)
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     what, advice = f"{kind} with {n} clients, {given}", "change the parameters or set allow_disconnected = true"

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from dspodfl.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx  # slow to import
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """An undirected graph on clients 0 … n − 1, without loops.
 
-    ``edges`` is an int64 array of shape (links, 2), each row (i, j) with i < j, rows in lexicographic order: the
-    order in which links are counted and summed everywhere. ``labels`` are the users' own names of the clients.
+    Attributes:
+        n: The number of clients.
+        edges: The links, shape (links, 2), int64: each row (i, j) with i < j, rows in lexicographic order. This is the
+            order in which links are counted and summed everywhere.
+        positions: The positions of the clients, shape (n, 2), if they have some.
+        labels: The user's names of the clients, if there are some.
 
     >>> Graph.from_edges(3, [(2, 1), (0, 1)]).edges.tolist()
     [[0, 1], [1, 2]]
@@ -36,7 +42,20 @@ class Graph:
         positions: np.ndarray | None = None,
         labels: tuple[str, ...] | None = None,
     ) -> Graph:
-        """A graph from pairs in any order and orientation; repeated pairs are one link."""
+        """Make a graph from pairs of clients.
+
+        Args:
+            n: The number of clients.
+            edges: Pairs in any order and orientation, (links, 2); repeated pairs are one link.
+            positions: The positions of the clients, (n, 2).
+            labels: The names of the clients.
+
+        Returns:
+            The graph.
+
+        Raises:
+            InputError: A pair names a client twice, or one that does not exist.
+        """
         given = edges if isinstance(edges, np.ndarray) else list(edges)
         pairs = np.asarray(given, dtype=np.int64).reshape(-1, 2)
         if pairs.size and (pairs.min() < 0 or pairs.max() >= n or (pairs[:, 0] == pairs[:, 1]).any()):
@@ -45,7 +64,20 @@ class Graph:
 
     @staticmethod
     def from_networkx(graph: nx.Graph) -> Graph:
-        """Any undirected NetworkX graph, clients in its node order, labels and 2-D ``pos`` kept."""
+        """Make a graph from a NetworkX graph: clients in its node order, with labels and 2-D ``pos``.
+
+        Args:
+            graph: An undirected graph without parallel edges and loops.
+
+        Returns:
+            The graph.
+
+        Raises:
+            InputError: The graph is directed, has parallel edges or a loop.
+
+        >>> Graph.from_networkx(nx.Graph([("lab", "ward")])).labels
+        ('lab', 'ward')
+        """
         if graph.is_directed() or graph.is_multigraph():
             raise InputError("graph", type(graph).__name__, "an undirected graph without parallel edges")
         nodes = list(graph.nodes)
@@ -61,14 +93,17 @@ class Graph:
 
     @staticmethod
     def from_adjacency(matrix: Any) -> Graph:
-        """Make a graph of an adjacency matrix.
+        """Make a graph from an adjacency matrix.
 
         Args:
-            matrix: square and symmetric, with zeros on its diagonal; an entry above 0 is a link, whatever its weight.
-                A NumPy array, a SciPy sparse matrix or array, a torch tensor, a table or nested lists.
+            matrix: Shape (n, n), symmetric, with zeros on its diagonal; an entry above 0 is a link, whatever its
+                weight. A NumPy array, a SciPy sparse matrix or array, a torch tensor, a table or nested lists.
+
+        Returns:
+            The graph.
 
         Raises:
-            InputError: it is not square, not symmetric, has a negative entry or one that is not finite, or a loop.
+            InputError: It is not square, not symmetric, has a negative entry or one that is not finite, or a loop.
 
         >>> Graph.from_adjacency([[0, 1, 0], [1, 0, 1], [0, 1, 0]]).edges.tolist()
         [[0, 1], [1, 2]]
@@ -94,7 +129,9 @@ class Graph:
         return Graph.from_edges(n, pairs[pairs[:, 0] < pairs[:, 1]].tolist())
 
     def to_networkx(self) -> nx.Graph:
-        """The same graph for NetworkX, with ``label`` and, where known, ``pos`` on each node."""
+        """Return the same graph for NetworkX, with ``label`` and, where known, ``pos`` on each node."""
+        import networkx as nx
+
         graph = nx.Graph()
         for i in range(self.n):
             graph.add_node(i, label=self.label(i))
@@ -104,17 +141,17 @@ class Graph:
         return graph
 
     def label(self, i: int) -> str:
-        """The users' name of client i."""
+        """Return the user's name of client i, or its number."""
         return self.labels[i] if self.labels else str(i)
 
     @property
     def links(self) -> int:
-        """Number of undirected links."""
+        """The number of undirected links."""
         return len(self.edges)
 
     @cached_property
     def degree(self) -> np.ndarray:
-        """Number of neighbours of each client, shape (n,)."""
+        """The number of neighbours of each client, shape (n,)."""
         return np.bincount(self.edges.ravel(), minlength=self.n)
 
     @cached_property
@@ -131,20 +168,25 @@ class Graph:
 
 
 def as_graph(given: Any, clients: int | None = None) -> Graph:
-    """Make a graph of what a user has.
+    """Make a graph from what a user has.
 
     Args:
-        given: a `Graph`, a NetworkX graph, links as pairs of clients (a list or other iterable, or an integer array of
+        given: A `Graph`, a NetworkX graph, links as pairs of clients (a list or other iterable, or an integer array of
             shape (links, 2)), or an adjacency matrix (a square array, a SciPy sparse matrix, nested lists of more than
             two columns). A list of pairs is always links, a square array always a matrix.
-        clients: how many clients there are, where links alone do not say so; the largest number + 1 if None.
+        clients: The number of clients, where links alone do not say so; the largest number + 1 if None.
+
+    Returns:
+        The graph.
 
     Raises:
-        InputError: it is none of these.
+        InputError: It is none of these.
 
     >>> as_graph([("lab", "clinic"), ("clinic", "ward")]).labels
     ('lab', 'clinic', 'ward')
     """
+    import networkx as nx
+
     if isinstance(given, Graph):
         return given
     if isinstance(given, nx.Graph):
@@ -175,6 +217,8 @@ def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None) -> Graph:
     ends = [end for row in rows for end in row]
     if all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in ends):
         return Graph.from_edges(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
+    import networkx as nx
+
     try:
         return Graph.from_networkx(nx.Graph(rows))
     except (TypeError, nx.NetworkXError) as error:
@@ -207,7 +251,17 @@ def _in_order(n: int, pairs: np.ndarray) -> np.ndarray:
 
 
 def union(graphs: Sequence[Graph]) -> Graph:
-    """All links of several graphs on the same clients; positions and labels of the first."""
+    """Return the union of several graphs on the same clients, with the positions and labels of the first.
+
+    Args:
+        graphs: The graphs.
+
+    Returns:
+        The union.
+
+    Raises:
+        InputError: The graphs have different numbers of clients.
+    """
     first = graphs[0]
     other = next((g.n for g in graphs if g.n != first.n), None)
     if other is not None:

@@ -14,8 +14,8 @@ from dspodfl.network.graph import Graph
 class Part:
     """The clients of one run that a process holds, the links that touch them, and the neighbour rows they need.
 
-    Every array names addresses, so a part draws exactly the numbers that the whole would. Rows of stacked arrays
-    are the owned clients in order, then the halo. The simulator holds everything: no halo.
+    Every array holds addresses, so a part draws exactly the numbers that the whole run would. Rows of stacked arrays
+    are the owned clients in order, then the halo. A process that works alone holds everything, and has no halo.
     """
 
     seed: int
@@ -26,12 +26,21 @@ class Part:
 
     @staticmethod
     def whole(graph: Graph, seed: int) -> Part:
-        """Every client of a run."""
+        """Return the part that has every client of a run."""
         return Part.of(graph, seed, range(graph.n))
 
     @staticmethod
     def of(graph: Graph, seed: int, clients: Iterable[int]) -> Part:
-        """Some clients of a run, with every link that touches one of them."""
+        """Return the part that has some clients of a run, with every link that touches one of them.
+
+        Args:
+            graph: The graph of the run.
+            seed: The seed of the run.
+            clients: The numbers of the owned clients.
+
+        Returns:
+            The part.
+        """
         owned = np.array(sorted(clients), dtype=np.int64)
         link = np.flatnonzero(np.isin(graph.edges, owned).any(axis=1))
         ends = graph.edges[link]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 import numpy as np
+import scipy  # its submodules are imported where they are first used
 from annotated_types import Len
-from scipy import special
 
 from dspodfl import rng
 from dspodfl.errors import Doc, InputError, Positive, Probability, Real, Registry
@@ -28,15 +28,15 @@ _VALUES = 2**20
 """Rates drawn in one batch."""
 
 
-class Law(Protocol):
+class Distribution(Protocol):
     """A distribution on [0, 1]: two independent uniforms (..., 2) -> values (...)."""
 
     def __call__(self, u: np.ndarray) -> np.ndarray: ...
 
 
 LAWS: Registry[Any] = Registry("rates.law", context=("field", "graph"))
-"""The laws of rates: makers of a `Law`, or of a `Given` where nothing is drawn. Context: ``field``, the key of the
-configuration (``rates.sgd`` or ``rates.link``), and ``graph``, whose clients or links have the rates."""
+"""The laws of rates: makers of a `Distribution`, or of `FixedValues` where nothing is drawn. Context: ``field``, the
+key of the configuration (``rates.sgd`` or ``rates.link``), and ``graph``, whose clients or links have the rates."""
 
 
 @LAWS.register("beta")
@@ -52,7 +52,7 @@ class Beta:
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """Values by inverse CDF."""
-        return np.asarray(special.betaincinv(self.a, self.b, u[..., 0]))
+        return np.asarray(scipy.special.betaincinv(self.a, self.b, u[..., 0]))
 
 
 @LAWS.register("uniform")
@@ -108,14 +108,14 @@ class Bimodal:
 
 
 @dataclass(frozen=True)
-class Given:
-    """Values given outright: one for all, or one for each client or link, in order. Never redrawn or clipped."""
+class FixedValues:
+    """Values given outright: one for all, or one for each client or link, in order. Never drawn or clipped."""
 
     values: float | Sequence[float]
     field: str = "rates"
 
     def expand(self, count: int, what: str) -> np.ndarray:
-        """The values as an array of shape (count,); any outside (0, 1] is an error."""
+        """Return the values as an array of shape (count,); any outside (0, 1] is an error."""
         values = np.asarray(self.values, dtype=np.float64)
         if values.ndim and len(values) != count:
             raise InputError(self.field, f"{len(values)} values", f"one value for each of the {count} {what}")
@@ -126,9 +126,9 @@ class Given:
 
 
 @LAWS.register()
-def constant(field: str, value: Annotated[Probability, Doc("the rate of all, in (0, 1]", example=0.5)]) -> Given:
+def constant(field: str, value: Annotated[Probability, Doc("the rate of all, in (0, 1]", example=0.5)]) -> FixedValues:
     """One value for all."""
-    return Given(value, f"{field}.value")
+    return FixedValues(value, f"{field}.value")
 
 
 @LAWS.register("list")
@@ -139,9 +139,9 @@ def listed(
         Len(1),
         Doc("the rates, each in (0, 1]; used as they are, neither clipped nor redrawn", example=[1.0, 0.5, 0.25]),
     ],
-) -> Given:
+) -> FixedValues:
     """One value per client, or per link in the order of (i, j), i < j."""
-    return Given(values, f"{field}.values")
+    return FixedValues(values, f"{field}.values")
 
 
 @LAWS.register()
@@ -151,25 +151,36 @@ def csv(
     file: Annotated[
         str, Doc("a file with the columns client,rate, or for links source,target,rate", example="rates.csv")
     ],
-) -> Given:
+) -> FixedValues:
     """Rates from a CSV file."""
     from dspodfl.network.rates_io import read_rates
 
-    return Given(read_rates(file, graph, field), f"{field}.file")
+    return FixedValues(read_rates(file, graph, field), f"{field}.file")
 
 
 @dataclass(eq=False)
 class Rates:
-    """d_i(k) and b_ij(k) of one run. Shapes: k (iterations,) -> (iterations or 1, clients or links), float64.
+    """The rates d_i(k) of the clients and b_ij(k) of the links of one run.
 
-    ``refresh = N`` redraws both in epoch ⌊k/N⌋; ``growth`` is the learning rate α of
-    d_i(k) = 1 − (1 − d_i) α(k)/α(0), by which clients compute ever more often as α falls.
+    Attributes:
+        graph: The graph whose clients and links have the rates.
+        seed: The seed of the draws.
+        sgd_law: The distribution of d_i, or its values.
+        link_law: The distribution of b_ij, or its values.
+        refresh: N > 0: both are drawn again in each epoch ⌊k/N⌋; 0: once.
+        floor: Drawn rates are clipped to [floor, 1].
+        growth: The learning rate α of d_i(k) = 1 − (1 − d_i) α(k)/α(0), by which clients compute more often as α falls.
+        two_sided: Whether both ends of a link draw.
+
+    >>> rates = Rates(Graph.from_edges(2, [(0, 1)]), 0, FixedValues([0.5, 1.0]), FixedValues(0.25))
+    >>> rates.sgd(np.arange(3)).tolist(), rates.link(np.arange(3)).tolist()
+    ([[0.5, 1.0]], [[0.25]])
     """
 
     graph: Graph
     seed: int
-    sgd_law: Law | Given
-    link_law: Law | Given
+    sgd_law: Distribution | FixedValues
+    link_law: Distribution | FixedValues
     refresh: int = 0
     floor: float = FLOOR
     growth: Callable[[np.ndarray], np.ndarray] | None = None
@@ -177,7 +188,14 @@ class Rates:
     _epoch0: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def sgd(self, k: np.ndarray) -> np.ndarray:
-        """d_i in force at each k; one row where it never changes."""
+        """Return d_i at each iteration.
+
+        Args:
+            k: Iterations, shape (iterations,).
+
+        Returns:
+            The rates, shape (iterations, clients), or (1, clients) where they never change; float64.
+        """
         d = self._at(k, "sgd")
         if self.growth is None:
             return d
@@ -185,13 +203,20 @@ class Rates:
         return 1.0 - (1.0 - d) * share[:, None]
 
     def link(self, k: np.ndarray) -> np.ndarray:
-        """b_ij in force at each k; one row where it never changes."""
+        """Return b_ij at each iteration.
+
+        Args:
+            k: Iterations, shape (iterations,).
+
+        Returns:
+            The rates, shape (iterations, links), or (1, links) where they never change; float64.
+        """
         return self._at(k, "link")
 
     @property
     def changing(self) -> bool:
         """Whether d_i depends on k."""
-        return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, Given))
+        return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, FixedValues))
 
     @property
     def fixed(self) -> bool:
@@ -199,12 +224,12 @@ class Rates:
         return self.growth is None and self.refresh == 0
 
     def clipped(self, iterations: int = 1) -> tuple[int, int]:
-        """How many d_i and b_ij drawn for these iterations lay outside [floor, 1] and were clipped."""
+        """Count the d_i and b_ij drawn for these iterations that were outside [floor, 1] and were clipped."""
         epochs = -(-iterations // self.refresh) if self.refresh else 1
         return self._clipped("sgd", epochs), self._clipped("link", epochs)
 
     def _clipped(self, what: str, epochs: int) -> int:
-        if isinstance(self.sgd_law if what == "sgd" else self.link_law, Given):
+        if isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues):
             return 0
         step = max(1, _VALUES // max(1, self.graph.n if what == "sgd" else self.graph.links))
         count = 0
@@ -215,7 +240,7 @@ class Rates:
 
     def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:
         law = self.sgd_law if what == "sgd" else self.link_law
-        if isinstance(law, Given):
+        if isinstance(law, FixedValues):
             count = self.graph.n if what == "sgd" else self.graph.links
             row = law.expand(count, "clients" if what == "sgd" else "links")
             return np.repeat(row[None], len(epochs), axis=0)
@@ -233,7 +258,7 @@ class Rates:
 
     def _values(self, epochs: np.ndarray, what: str) -> np.ndarray:
         raw = self._draw(epochs, what)
-        fixed = isinstance(self.sgd_law if what == "sgd" else self.link_law, Given)
+        fixed = isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues)
         return raw if fixed else np.clip(raw, self.floor, 1.0)
 
     def _at(self, k: np.ndarray, what: str) -> np.ndarray:

@@ -1,28 +1,32 @@
-"""Graphs that change: which links of the superset graph exist at iteration k.
+"""Time-varying topologies: which links of the superset graph exist at iteration k.
 
-A changing topology never fires the links that are absent; everything else stays as it is. Mixing weights and
+A time-varying topology never fires the links that are absent; everything else is unchanged. Mixing weights and
 degrees follow the superset 𝒢, except under mobility, whose superset grows with the horizon: there they follow the
-current graph (``moving``).
+current graph (``time_varying_weights``).
+
+To add dynamics, add a class or a function here under ``@DYNAMICS.register()``: its first docstring line is what users
+read, its parameters are the keys of ``graph.dynamics``, each annotated with its range and a `Doc`, and it makes a
+`Topology`. Configuration, template, docs and ``dspodfl list`` follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.spatial import cKDTree
+from annotated_types import Ge, Le, Len, Lt
 
 from dspodfl import rng
-from dspodfl.errors import InputError
+from dspodfl.errors import LEAST, WORD, Count, Doc, EventProbability, InputError, Registry, shown
 from dspodfl.network.graph import Graph, union
 from dspodfl.network.weights import WEIGHTS, degrees, weights
 from dspodfl.rng import Stream
 
 
 class Topology(Protocol):
-    """Which links exist when."""
+    """Which links exist at which iteration."""
 
     @property
     def graph(self) -> Graph:
@@ -30,21 +34,37 @@ class Topology(Protocol):
         ...
 
     @property
-    def moving(self) -> bool:
+    def time_varying_weights(self) -> bool:
         """Whether weights and degrees follow the current graph instead of the superset."""
         ...
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
-        """(iterations,) -> (iterations, links) bool, or None where every link always exists."""
+        """Return which links exist at each iteration.
+
+        Args:
+            k: Iterations, shape (iterations,), int64.
+
+        Returns:
+            Shape (iterations, links), bool; None where every link always exists.
+        """
         ...
 
 
+DYNAMICS: Registry[Any] = Registry("graph.dynamics.kind", context=("graph", "seed", "radius", "horizon", "on_progress"))
+"""The dynamics: makers of a `Topology`. Context: ``graph``, the graph of the table; ``seed``; ``radius`` of a geometric
+graph; ``horizon``, the iterations for which links are needed; ``on_progress``, called with the share that is done. A
+parameter of type ``list[Graph]`` is a list of graph tables in the configuration. Facts: ``check``, a function of the
+parameters that raises `InputError` where they do not fit together; ``positions``, whether the clients need some."""
+
+
+@DYNAMICS.register("static")
 @dataclass(frozen=True, eq=False)
 class Static:
     """The same links always."""
 
+    time_varying_weights: ClassVar[bool] = False
+
     graph: Graph
-    moving: bool = False
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
         """Every link, always."""
@@ -52,14 +72,22 @@ class Static:
 
 
 class Switching:
-    """Graphs that take turns: each for ``period`` iterations in a cycle, or each from its ``times`` on.
+    """Several graphs, one after the other: each for ``period`` iterations in a cycle, or each from its ``times`` on.
+
+    Args:
+        graphs: The graphs, on the same clients.
+        period: Iterations for which each graph is used.
+        times: The iteration from which each graph is used, the first 0; instead of ``period``.
+
+    Raises:
+        InputError: Not exactly one of ``period`` and ``times`` is given, or it is out of range.
 
     >>> ring, star = Graph.from_edges(3, [(0, 1), (1, 2), (0, 2)]), Graph.from_edges(3, [(0, 1), (0, 2)])
     >>> Switching([ring, star], period=5).present(np.array([0, 4, 5, 10]))[:, 2].tolist()
     [True, True, False, True]
     """
 
-    moving = False
+    time_varying_weights = False
 
     def __init__(self, graphs: Sequence[Graph], period: int | None = None, times: Sequence[int] | None = None) -> None:
         if (period is None) == (times is None):
@@ -79,47 +107,82 @@ class Switching:
             self._member[g, np.searchsorted(key, graph.edges @ [n, 1])] = True
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
-        """The links of the graph whose turn it is."""
+        """Return the links of the graph that is used at each iteration."""
         k = np.asarray(k)
         if self.period is not None:
             return self._member[(k // self.period) % len(self._member)]
         return self._member[np.searchsorted(np.asarray(self.times), k, side="right") - 1]
 
 
+def _one_of_period_and_times(graphs: object, period: int | None, times: Sequence[int] | None) -> None:
+    if (period is None) == (times is None):
+        other = f"times (= {shown(times, 80)})"
+        raise InputError("graph.dynamics.period", period, f"given, or else {other}, and not both")
+
+
+@DYNAMICS.register(check=_one_of_period_and_times)
+def switching(
+    graph: Graph,
+    graphs: Annotated[
+        list[Graph],
+        Len(1),
+        Doc(
+            "the graphs that follow that of the table, each a table with its kind and its own keys",
+            example=[{"kind": "ring"}],
+        ),
+    ],
+    period: Annotated[
+        Count | None,
+        Doc("iterations that each graph is used for, in a cycle; give either period or times", example=100),
+    ] = None,
+    times: Annotated[
+        list[Annotated[int, Ge(0), Lt(WORD)]] | None,
+        Doc("the iteration from which each graph is used: one entry per graph, the first 0; instead of period"),
+    ] = None,
+) -> Switching:
+    """The graph of the table, then those of the list, in a cycle or each from its own iteration on."""
+    return Switching([graph, *graphs], period=period, times=times)
+
+
+@DYNAMICS.register("bernoulli")
 @dataclass(frozen=True, eq=False)
-class Flicker:
-    """Each link exists with probability ``up``, independently at every iteration."""
+class BernoulliLinks:
+    """Each link exists with probability ``up``, drawn again at each iteration."""
+
+    time_varying_weights: ClassVar[bool] = False
 
     graph: Graph
     seed: int
-    up: float
-    moving: bool = False
+    up: Annotated[EventProbability, Doc("the probability that a link exists", example=0.9)]
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
-        """Addressed Bernoulli(up) draws."""
+        """Return one Bernoulli draw with probability ``up`` for each iteration and link."""
         return np.asarray(rng.bernoulli(_words(self.graph, self.seed, k), self.up))
 
 
+@DYNAMICS.register("markov")
 @dataclass(frozen=True, eq=False)
 class Markov:
-    """Each link is a two-state chain: an absent one appears with probability ``up``, a present one fails with ``down``.
+    """Each link is a Markov chain that appears and fails, stationary from the start.
 
+    An absent link appears with probability ``up``, a present one fails with probability ``down``.
     The state at k is a pure function of k. A word w below both thresholds forces "present", above both "absent";
     going back to the last such word (or to the stationary draw before k = 0) and forward again gives the state.
     """
 
+    time_varying_weights: ClassVar[bool] = False
+
     graph: Graph
     seed: int
-    up: float
-    down: float
-    moving: bool = False
+    up: Annotated[EventProbability, Doc("the probability that an absent link appears", example=0.1)]
+    down: Annotated[EventProbability, Doc("the probability that a present link fails", example=0.05)]
 
     def __post_init__(self) -> None:
         if self.up == self.down == 0:
             raise InputError("graph.dynamics.up", self.up, "above 0 where down = 0: no link would ever change")
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
-        """The chain's state at each of consecutive or arbitrary iterations k."""
+        """Return the state of each link's chain at iterations k, consecutive or not."""
         k = np.asarray(k)
         first, last = int(k.min()), int(k.max())
         states = self._forward(self._state_before(first), np.arange(first, last + 1))
@@ -155,57 +218,88 @@ def _words(graph: Graph, seed: int, k: np.ndarray) -> np.ndarray:
     return np.asarray(rng.words(seed, Stream.TOPOLOGY, i, j, np.asarray(k)[:, None])[..., 0])
 
 
-class Waypoint:
-    """Random-waypoint mobility in the unit square: clients within ``radius`` of each other have a link.
+Speed = Annotated[float, Ge(LEAST), Le(2)]
+"""Sides of the unit square per iteration; above 2, several waypoints would be visited within one iteration."""
+_SPEED = [0.001, 0.01]
 
-    A client walks straight to a uniform waypoint at a speed uniform in [min, max] of the square's side per
-    iteration, rests ``pause`` iterations, and goes on. Leg l is drawn at address (seed, MOBILITY, client, k = l).
+
+def _least_to_most(speed: list[float], pause: float) -> None:
+    if speed[0] > speed[1]:
+        raise InputError("graph.dynamics.speed", speed, "[least, most] with least ≤ most")
+
+
+@DYNAMICS.register("waypoint", check=_least_to_most, positions=True)
+class Waypoint:
+    """Clients of a geometric graph walk to random waypoints; links are the pairs within ``radius``.
+
+    Random-waypoint mobility in the unit square. A client walks straight to a uniform waypoint at a speed uniform in
+    [min, max] of the square's side per iteration, rests ``pause`` iterations, and walks to the next one. Leg l is drawn
+    at address (seed, MOBILITY, client, k = l).
+
+    Args:
+        graph: The graph of iteration 0, with the positions of its clients, shape (clients, 2).
+        seed: The seed of the draws.
+        radius: The largest distance of two linked clients.
+        horizon: Iterations for which the clients walk: pairs that meet later are not in the superset graph.
+        speed: The least and the greatest speed.
+        pause: Iterations that a client rests at each waypoint.
+        on_progress: Called with the share of the walks that is done.
+
+    Raises:
+        InputError: The graph has no positions.
     """
 
-    moving = True
+    time_varying_weights = True
 
     def __init__(
         self,
-        start: Graph,
+        graph: Graph,
         seed: int,
         radius: float,
         horizon: int,
-        speed: tuple[float, float] = (0.001, 0.01),
-        pause: float = 0.0,
+        speed: Annotated[
+            list[Speed],
+            Len(2, 2),
+            Doc("the least and the greatest speed, in sides of the unit square per iteration"),
+        ] = _SPEED,
+        pause: Annotated[float, Ge(0), Le(1e9), Doc("iterations that a client rests at each waypoint")] = 0.0,
         on_progress: Callable[[float], None] | None = None,
     ) -> None:
+        start = graph
         if start.positions is None:
             raise InputError("graph.dynamics.kind", "waypoint", "used with a geometric graph (clients need positions)")
         self.radius, self.horizon = radius, horizon
-        tell = on_progress or (lambda share: None)
+        report = on_progress or (lambda share: None)
         self._legs = []
         for i in range(start.n):
-            tell(0.5 * i / start.n)
+            report(0.5 * i / start.n)
             self._legs.append(_legs(start.positions[i], i, seed, horizon, speed, pause))
-        self.graph = Graph.from_edges(start.n, self._union(start.n, tell), start.positions, start.labels)
+        self.graph = Graph.from_edges(start.n, self._union(start.n, report), start.positions, start.labels)
 
-    def _union(self, n: int, tell: Callable[[float], None]) -> np.ndarray:
+    def _union(self, n: int, report: Callable[[float], None]) -> np.ndarray:
         """All pairs that are ever within the radius. Shape: (pairs, 2)."""
+        from scipy.spatial import cKDTree  # slow to import, and rarely needed
+
         found, step = np.zeros(0, dtype=np.int64), max(1, _POSITIONS // n)
         for first in range(0, self.horizon, step):
-            tell(0.5 + 0.5 * first / self.horizon)
+            report(0.5 + 0.5 * first / self.horizon)
             where = self.positions(np.arange(first, min(first + step, self.horizon)))
             for at in where:
                 near = cKDTree(at).query_pairs(self.radius, output_type="ndarray") @ [n, 1]
                 fresh = near[~np.isin(near, found)] if len(near) else near
                 found = np.concatenate([found, fresh]) if len(fresh) else found
             if len(found) == n * (n - 1) // 2:
-                break  # everyone has met everyone
+                break  # all pairs have met
         return np.stack(np.divmod(found, n), axis=1)
 
     def positions(self, k: np.ndarray) -> np.ndarray:
-        """Where the clients are. Shapes: (iterations,) -> (iterations, clients, 2)."""
+        """Return where the clients are. Shapes: k (iterations,) -> (iterations, clients, 2)."""
         k = np.asarray(k, dtype=np.float64)
         coordinates = [[np.interp(k, times, points[:, axis]) for axis in (0, 1)] for times, points in self._legs]
         return np.array(coordinates).transpose(2, 0, 1)
 
     def present(self, k: np.ndarray) -> np.ndarray | None:
-        """The pairs within radius."""
+        """Return which pairs are within the radius at each iteration."""
         where = self.positions(k)
         i, j = self.graph.edges.T
         return np.asarray(np.linalg.norm(where[:, i] - where[:, j], axis=-1) <= self.radius)
@@ -218,9 +312,9 @@ _POSITIONS = 2**18
 
 
 def _legs(
-    at: np.ndarray, client: int, seed: int, horizon: int, speed: tuple[float, float], pause: float
+    at: np.ndarray, client: int, seed: int, horizon: int, speed: Sequence[float], pause: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Times and places at which a client turns, until past the horizon."""
+    """Times and places of a client's waypoints, until past the horizon. Shapes: (points,), (points, 2)."""
     times, points, leg = [0.0], [at], 0
     drawn = np.empty((0, 3))
     while times[-1] < horizon:
@@ -237,31 +331,63 @@ def _legs(
 
 
 @dataclass(frozen=True, eq=False)
-class Wiring:
-    """What the engine and the delays need of a topology: present links, their weights, the degrees behind them."""
+class WeightedTopology:
+    """A topology with mixing weights: what the engine and the delays need of it.
 
-    topology: Topology
-    kind: str
+    Attributes:
+        unweighted: Which links exist at which iteration.
+        rule: The rule of the weights: a name of `WEIGHTS`.
+
+    Raises:
+        InputError: The rule needs equal degrees, and they are not, or may change.
+
+    >>> path = WeightedTopology(Static(Graph.from_edges(3, [(0, 1), (1, 2)])), "metropolis")
+    >>> present, weight, degree = path.at(np.arange(4))
+    >>> present is None, weight.round(3).tolist(), degree.tolist()
+    (True, [[0.333, 0.333]], [[1, 2, 1]])
+    """
+
+    unweighted: Topology
+    rule: str
 
     def __post_init__(self) -> None:
-        if self.topology.moving and WEIGHTS[self.kind].facts.get("equal_degrees"):
-            raise InputError("graph.weights", self.kind, "another rule under waypoint mobility, where degrees change")
+        if self.time_varying_weights and WEIGHTS[self.rule].facts.get("equal_degrees"):
+            raise InputError("graph.weights", self.rule, "another rule under waypoint mobility, where degrees change")
         self.at(np.zeros(1, dtype=np.int64))
 
     @property
-    def steady(self) -> bool:
+    def graph(self) -> Graph:
+        """The superset graph 𝒢."""
+        return self.unweighted.graph
+
+    @property
+    def time_varying_weights(self) -> bool:
+        """Whether weights and degrees follow the current graph instead of the superset."""
+        return self.unweighted.time_varying_weights
+
+    @property
+    def constant(self) -> bool:
         """Whether every link always exists."""
-        return self.topology.present(np.zeros(1, dtype=np.int64)) is None
+        return self.present(np.zeros(1, dtype=np.int64)) is None
+
+    def present(self, k: np.ndarray) -> np.ndarray | None:
+        """Return which links exist at each iteration, as `Topology.present` does."""
+        return self.unweighted.present(k)
 
     def at(self, k: np.ndarray) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-        """Present links, r_ij and |N_i| at each k.
+        """Return present links, weights r_ij and degrees |N_i| at each iteration.
 
-        Shapes: (iterations,) -> (iterations, links) or None, (iterations or 1, links), (iterations or 1, n).
+        Args:
+            k: Iterations, shape (iterations,), int64.
+
+        Returns:
+            Present links, (iterations, links) bool or None where all always exist; weights, (iterations or 1, links);
+            degrees, (iterations or 1, clients).
         """
-        graph = self.topology.graph
-        present = self.topology.present(k)
-        if self.topology.moving and present is not None:
+        graph = self.graph
+        present = self.present(k)
+        if self.time_varying_weights and present is not None:
             degree = degrees(graph.n, graph.edges, present)
         else:
             degree = graph.degree[None]
-        return present, weights(self.kind, graph.n, graph.edges, degree), degree
+        return present, weights(self.rule, graph.n, graph.edges, degree), degree

@@ -22,7 +22,16 @@ is the formula, the line says more. Facts: ``equal_degrees``, whether it needs a
 
 
 def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Neighbours of each client over the present links. Shapes: (..., links) bool -> (..., n)."""
+    """Count the neighbours of each client over the present links.
+
+    Args:
+        n: The number of clients.
+        edges: The links, shape (links, 2).
+        present: Which links exist, shape (..., links), bool.
+
+    Returns:
+        The degrees, shape (..., n), int64.
+    """
     out = np.zeros((*present.shape[:-1], n), dtype=np.int64)
     flat = out.reshape(-1, n)
     for row, here in zip(flat, present.reshape(len(flat), len(edges)), strict=True):
@@ -31,10 +40,25 @@ def degrees(n: int, edges: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 
 def weights(kind: str, n: int, edges: np.ndarray, degree: np.ndarray) -> Floats:
-    """r_ij of every link, from the clients' degrees in the graph that the weights follow.
+    """Return r_ij of every link, from the clients' degrees in the graph that the weights follow.
 
-    Shapes: edges (links, 2), degree (..., n) -> (..., links). Where the degrees are those of all links given,
-    the matrix with these entries and 1 − Σ_j r_ij on its diagonal is symmetric and doubly stochastic.
+    Where the degrees are those of all links given, the matrix with these entries and 1 − Σ_j r_ij on its diagonal is
+    symmetric and doubly stochastic.
+
+    Args:
+        kind: A name of `WEIGHTS`.
+        n: The number of clients.
+        edges: The links, shape (links, 2).
+        degree: The degrees of the clients, shape (..., n).
+
+    Returns:
+        The weights, shape (..., links).
+
+    Raises:
+        InputError: The rule needs equal degrees, and they are not equal.
+
+    >>> weights("metropolis", 3, np.array([[0, 1], [1, 2]]), np.array([1, 2, 1])).round(3).tolist()
+    [0.333, 0.333]
     """
     at_ends = degree[..., edges]  # (..., links, 2)
     largest = np.maximum(at_ends.max(axis=-1), 1)
@@ -73,7 +97,19 @@ def equal_neighbour(degree: np.ndarray, largest: np.ndarray) -> Floats:
 
 
 def matrix(n: int, edges: np.ndarray, active: np.ndarray) -> Floats:
-    """P from the active weights r_ij v̂_ij. Shapes: active (..., links) -> (..., n, n)."""
+    """Return the mixing matrix P from the active weights r_ij v̂_ij.
+
+    Args:
+        n: The number of clients.
+        edges: The links, shape (links, 2).
+        active: The weights of the links that fire, 0 of the others, shape (..., links).
+
+    Returns:
+        P, shape (..., n, n), doubly stochastic.
+
+    >>> matrix(2, np.array([[0, 1]]), np.array([0.25])).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
     i, j = edges.T
     p = np.zeros((*active.shape[:-1], n, n))
     p[..., i, j] = active

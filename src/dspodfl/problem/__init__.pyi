@@ -5,16 +5,16 @@ from .evaluation import Check as Check
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluated_clients as evaluated_clients
 from .evaluation import ordered_sum as ordered_sum
-from .optimum import Shard as Shard
+from .optimum import ClientSamples as ClientSamples
 from .optimum import logistic_gradient as logistic_gradient
 from .optimum import logistic_minimum as logistic_minimum
 from .problem import Problem as Problem
 
 __all__ = [
     "Check",
+    "ClientSamples",
     "Evaluation",
     "Problem",
-    "Shard",
     "data",
     "evaluated_clients",
     "logistic_gradient",

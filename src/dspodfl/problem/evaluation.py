@@ -35,7 +35,7 @@ With the last of the columns it does; the first that is found to give the same b
 _TRIED_COLUMNS = 1024
 """Products of more columns are padded untried: the padding is little of them."""
 _BATCHES_AHEAD = 2
-"""Evaluation batches that may be queued on a GPU while the host goes on."""
+"""Evaluation batches that may be queued on a GPU while the host continues."""
 
 Check = Callable[[], None]
 """Called between evaluation batches; what it raises ends the evaluation."""
@@ -43,7 +43,12 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How each model does on the test set of its run: accuracy (models,) or None, mean loss (models,); float64."""
+    """The metrics of models on the test set of their run; float64.
+
+    Attributes:
+        accuracy: Shape (models,); None for a regression.
+        loss: The mean loss, shape (models,).
+    """
 
     accuracy: Tensor | None
     loss: Tensor
@@ -174,9 +179,14 @@ class BatchEvaluator:
 
 
 def evaluated_samples(count: int, samples: int) -> np.ndarray | None:
-    """The test samples that are evaluated, in order; None where all ``count`` of them are.
+    """Choose the test samples that are evaluated; the same for every algorithm, seed and study.
 
-    The draw is that of the test set alone: the same for every algorithm, seed and study.
+    Args:
+        count: The number of test samples.
+        samples: How many are evaluated; 0: all.
+
+    Returns:
+        Their indices in increasing order, shape (samples,), int64; None where all are evaluated.
     """
     if not 0 < samples < count:
         return None
@@ -184,9 +194,18 @@ def evaluated_samples(count: int, samples: int) -> np.ndarray | None:
 
 
 def evaluated_clients(seed: int, count: int, clients: int) -> np.ndarray | None:
-    """The clients of a run that are evaluated, in order; None where all ``count`` of them are.
+    """Choose the clients of a run that are evaluated; the same for all algorithms of a seed.
 
-    The same for all algorithms of a seed.
+    Args:
+        seed: The seed of the run.
+        count: The number of clients of the run.
+        clients: How many are evaluated; 0: all.
+
+    Returns:
+        Their numbers in increasing order, shape (clients,), int64; None where all are evaluated.
+
+    >>> evaluated_clients(seed=0, count=5, clients=0) is None
+    True
     """
     if not 0 < clients < count:
         return None
@@ -198,6 +217,16 @@ def ordered_sum(values: Tensor, dim: int) -> Tensor:
     """Sum over an axis; on the CPU by additions in pairs, whose order depends on the length of that axis alone.
 
     PyTorch's own sums on the CPU depend on the other axes and on the number of threads.
+
+    Args:
+        values: The numbers.
+        dim: The axis, of length n.
+
+    Returns:
+        The sums, in the shape of ``values`` without that axis.
+
+    >>> ordered_sum(torch.ones(3, 2), dim=0).tolist()
+    [3.0, 3.0]
     """
     if values.device.type != "cpu" or values.shape[dim] == 0:
         return values.sum(dim=dim)

@@ -69,23 +69,23 @@ class Gradients:
     def of_some(
         self,
         packed: Tensor,
-        home: Tensor,
+        model_row: Tensor,
         x: Tensor,
         y: Tensor,
         out: Tensor,
         ready: Callable[[int, int], None] | None = None,
         aside: torch.cuda.Stream | None = None,
     ) -> None:
-        """Compute the gradients of some clients of a network, whose models are rows ``home`` of ``packed``.
+        """Compute the gradients of some clients of a network, whose models are rows ``model_row`` of ``packed``.
 
         ``ready(first, last)`` is called as soon as columns first … last − 1 of ``out`` are on their way, and what reads
         these columns of the models, on the current stream or on ``aside``, a stream that parts of the work may use (see
         `Stacked.gradient`).
-        Shapes: packed (rows, width), home (some,), x (some, B, ...), y (some, B), out (some, width).
+        Shapes: packed (rows, width), model_row (some,), x (some, B, ...), y (some, B), out (some, width).
         """
         if self._stacked is not None:
-            self._stacked.gradient(packed, x, y, out, home, ready, aside)
+            self._stacked.gradient(packed, x, y, out, model_row, ready, aside)
             return
-        out.copy_(self.of_all(packed.index_select(0, home), x, y))
+        out.copy_(self.of_all(packed.index_select(0, model_row), x, y))
         if ready is not None:
             ready(0, packed.shape[1])

@@ -14,13 +14,13 @@ from dspodfl.problem.models import Model
 from dspodfl.problem.models.linear import has_bias
 
 Floats = NDArray[np.float64]
-Shard = tuple[np.ndarray, np.ndarray]
+ClientSamples = tuple[np.ndarray, np.ndarray]
 """One client's samples: x (samples, features) and y (samples,), targets or labels."""
 LARGEST, CLIENTS = 2**22, 1000
 """Samples × features × classes, and clients, up to which a study looks for the θ* of logistic regression by itself."""
 
 
-def shards(model: Model, data: Federation) -> list[Shard]:
+def shards(model: Model, data: Federation) -> list[ClientSamples]:
     """Each client's samples as a linear model sees them: flat, in float64, with a 1 where there is a bias."""
     dataset, out = data.dataset, []
     for rows in data.shards:
@@ -62,14 +62,14 @@ def minimizer(model: Model, data: Federation) -> Floats | None:
         return None
     try:
         return from_rows(model, logistic_minimum(shards(model, data), model.outputs, model.l2)[0])
-    except InputError:  # it could not be found to this precision: a study goes on without
+    except InputError:  # it could not be found to this precision: a study continues without it
         return None
 
 
 # --- regularized logistic regression ---------------------------------------------------------------------------------
 
 
-def logistic_loss(shard: Shard, theta: Floats, classes: int, l2: float) -> float:
+def logistic_loss(shard: ClientSamples, theta: Floats, classes: int, l2: float) -> float:
     """F_i(θ). Shapes: theta (classes · features,)."""
     x, y = shard
     scores = x @ theta.reshape(classes, -1).T
@@ -78,8 +78,21 @@ def logistic_loss(shard: Shard, theta: Floats, classes: int, l2: float) -> float
     return float((log - scores[np.arange(len(y)), y]).mean() + l2 / 2 * theta @ theta)
 
 
-def logistic_gradient(shard: Shard, theta: Floats, classes: int, l2: float) -> Floats:
-    """∇F_i(θ) = mean (p − e_y) ⊗ x + l2 θ. Shapes: theta (classes · features,) -> the same."""
+def logistic_gradient(shard: ClientSamples, theta: Floats, classes: int, l2: float) -> Floats:
+    """Return ∇F_i(θ) = mean (p − e_y) ⊗ x + l2 θ of logistic regression.
+
+    Args:
+        shard: The samples of a client: x (samples, features), y (samples,).
+        theta: The parameters, shape (classes · features,).
+        classes: The number of classes.
+        l2: The weight of the penalty.
+
+    Returns:
+        The gradient, in the shape of ``theta``.
+
+    >>> logistic_gradient((np.ones((1, 1)), np.array([0])), np.zeros(2), classes=2, l2=0.0).tolist()
+    [-0.5, 0.5]
+    """
     x, y = shard
     p = _softmax(x, theta, classes)
     p[np.arange(len(y)), y] -= 1
@@ -93,9 +106,28 @@ def _softmax(x: Floats, theta: Floats, classes: int) -> Floats:
 
 
 def logistic_minimum(
-    shards: Sequence[Shard], classes: int, l2: float, tolerance: float = 1e-10
+    shards: Sequence[ClientSamples], classes: int, l2: float, tolerance: float = 1e-10
 ) -> tuple[Floats, float]:
-    """θ̂ and ‖∇F(θ̂)‖ ≤ tolerance: Newton steps by conjugate gradients, halved until F falls enough."""
+    """Minimize F = (1/m) Σ_i F_i of regularized logistic regression.
+
+    Newton steps by conjugate gradients, halved until F falls enough.
+
+    Args:
+        shards: The samples of each client: x (samples, features), y (samples,).
+        classes: The number of classes.
+        l2: The weight of the penalty, above 0.
+        tolerance: The largest norm of the gradient at the result.
+
+    Returns:
+        θ̂, shape (classes · features,), and ‖∇F(θ̂)‖ ≤ tolerance.
+
+    Raises:
+        InputError: The tolerance is not reached in 200 steps.
+
+    >>> theta, norm = logistic_minimum([(np.ones((2, 1)), np.array([0, 0]))], classes=2, l2=1.0)
+    >>> bool(theta[0] > 0), norm <= 1e-10
+    (True, True)
+    """
     theta = np.zeros(classes * shards[0][0].shape[1])
 
     def loss(at: Floats) -> float:
@@ -106,11 +138,11 @@ def logistic_minimum(
         size = float(np.linalg.norm(gradient))
         if size <= tolerance:
             return theta, size
-        chances = [_softmax(x, theta, classes) for x, _ in shards]
+        probabilities = [_softmax(x, theta, classes) for x, _ in shards]
 
-        def curve(u: Floats, chances: Sequence[Floats] = chances) -> Floats:
+        def curve(u: Floats, probabilities: Sequence[Floats] = probabilities) -> Floats:
             out = l2 * u
-            for (x, _), p in zip(shards, chances, strict=True):
+            for (x, _), p in zip(shards, probabilities, strict=True):
                 score = p * (x @ u.reshape(classes, -1).T)
                 score -= p * score.sum(axis=1, keepdims=True)
                 out = out + (score.T @ x / len(x)).ravel() / len(shards)
@@ -118,12 +150,12 @@ def logistic_minimum(
 
         hessian = LinearOperator((theta.size, theta.size), matvec=curve, dtype=float)
         step, _ = cg(hessian, -gradient, rtol=min(0.1, size), maxiter=10 * theta.size)
-        before, slope, share = loss(theta), float(gradient @ step), 1.0
+        before, directional, share = loss(theta), float(gradient @ step), 1.0
         # near the minimum F no longer resolves the gain: a step that small is taken whole
         while (
             share > 1e-6
-            and -slope > 1e-12 * max(1.0, before)
-            and loss(theta + share * step) > before + 1e-4 * share * slope
+            and -directional > 1e-12 * max(1.0, before)
+            and loss(theta + share * step) > before + 1e-4 * share * directional
         ):
             share /= 2
         theta = theta + share * step

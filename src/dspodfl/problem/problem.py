@@ -26,7 +26,7 @@ class Problem:
     """The samples of a stack of runs on a device, and the model that all of them train.
 
     It puts together `TrainingSamples` and `Minibatches` (sampling), `Packing`, `Gradients` and `BatchEvaluator`.
-    Models are kept *packed*, in the order that gradients are computed in; rows of a packed matrix are ``width`` long.
+    Models are stored *packed*, in the order that gradients are computed in; rows of a packed matrix are ``width`` long.
 
     Args:
         model: the model.
@@ -131,20 +131,21 @@ class Problem:
         return Batches(self._samples, self.minibatches(k))
 
     def minibatch(
-        self, order: Tensor, rows: Tensor, homes: Tensor, at: Tensor, active: int
+        self, order: Tensor, rows: Tensor, row_index: Tensor, at: Tensor, active: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the first ``active`` clients of ``order`` at an iteration of a block, their homes, inputs and targets.
+        """Return the first ``active`` clients of ``order`` at an iteration of a block, with their minibatches.
 
-        Shapes: order (T, clients), rows (T, drawn clients, B), homes (T, clients or more), at (1,) the iteration's
+        Returned are the clients, the row index of each one's model, inputs and targets.
+        Shapes: order (T, clients), rows (T, drawn clients, B), row_index (T, clients or more), at (1,) the iteration's
         number in the block -> (active,), (active,), (active, B, ...), (active, B).
         """
         if self.stacked is not None and gather.available(self.x):
             normalizing = self.scale, self.shift
-            return gather.minibatch(self.x, self.y, *normalizing, self.batch_of, order, rows, homes, at, active)
+            return gather.minibatch(self.x, self.y, *normalizing, self.batch_of, order, rows, row_index, at, active)
         who = order.index_select(0, at)[0, :active]
-        home = homes.index_select(0, at)[0].index_select(0, who).long()
+        model_row = row_index.index_select(0, at)[0].index_select(0, who).long()
         mine = rows.index_select(0, at)[0].index_select(0, self.batch_of.index_select(0, who))
-        return who, home, self.inputs(mine), self.targets(mine)
+        return who, model_row, self.inputs(mine), self.targets(mine)
 
     def gradient(self, packed: Tensor, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute the minibatch gradients of all clients, each times its ``scale`` if there is one.
@@ -156,7 +157,7 @@ class Problem:
     def gradients(
         self,
         packed: Tensor,
-        home: Tensor,
+        model_row: Tensor,
         x: Tensor,
         y: Tensor,
         out: Tensor,
@@ -165,9 +166,9 @@ class Problem:
     ) -> None:
         """Compute the gradients of some clients of a network; see `Gradients.of_some`.
 
-        Shapes: packed (rows, width), home (some,), x (some, B, ...), y (some, B), out (some, width).
+        Shapes: packed (rows, width), model_row (some,), x (some, B, ...), y (some, B), out (some, width).
         """
-        self._gradients.of_some(packed, home, x, y, out, ready, aside)
+        self._gradients.of_some(packed, model_row, x, y, out, ready, aside)
 
     def evaluate(self, theta: Tensor, run: int) -> Evaluation:
         """Evaluate models of one run on its test set. Shapes: theta (models, p) -> (models,) each."""

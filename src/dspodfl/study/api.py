@@ -41,7 +41,7 @@ def run(  # noqa: PLR0913
     resume: str | Path | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Run a study and give its result.
+    """Run a study and return its result.
 
     Args:
         config: a `Config`, the path of a TOML file, or a dictionary of tables; the paper's default setting if None.
@@ -96,16 +96,16 @@ def run(  # noqa: PLR0913
         if config is None and resume is not None:
             config = config_of(Path(resume), Brought.of(Config(), algorithms, schedules).algorithms)
         simulation = Simulation(config, record_events=bool(options["record"]), **brought)
-        stop = lambda: bool(interrupt.heard)  # noqa: E731
+        stop = lambda: bool(interrupt.received)  # noqa: E731
         for note in simulation.open(opened.folder, stop, overwrite=overwrite, before=opened.before):
             warnings.warn(note, stacklevel=2)
-        with interrupt.patiently():
+        with interrupt.deferred():
             _drive(simulation, callbacks)
-            if interrupt.heard and not simulation.measured:
-                raise interrupt.heard
+            if interrupt.received and not simulation.measured:
+                raise interrupt.received
             result = simulation.finish()
-        if interrupt.heard and not simulation.complete:
-            raise interrupt.heard
+        if interrupt.received and not simulation.complete:
+            raise interrupt.received
         return result
 
 

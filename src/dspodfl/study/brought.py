@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, registered_name
@@ -47,7 +47,7 @@ class Brought:
             items = [_item(given, config, own) for given in algorithms]
         for label, schedule in (schedules or {}).items():
             _check_free(label, "schedules")
-            own[label] = Algorithm(label, schedule=schedule, rule=config.train.order)
+            own[label] = with_rule(Algorithm(label, schedule=schedule), config)
             items += [label] if label not in items else []
         if algorithms is None and not own:
             return Brought(config, config, {})
@@ -64,7 +64,7 @@ class Brought:
 
 
 def _item(given: Any, config: Config, own: dict[str, Algorithm]) -> Any:
-    """An algorithm as a configuration has it; those that no file can name are put to the others of Python."""
+    """Return an algorithm as a configuration has it; those that no file can name are added to ``own``."""
     if isinstance(given, str):
         return given
     if isinstance(given, Mapping | AlgorithmTable):
@@ -73,10 +73,11 @@ def _item(given: Any, config: Config, own: dict[str, Algorithm]) -> Any:
         if not callable(given):
             raise InputError(_FIELD, f"a {type(given).__name__}", _ALLOWED)
         name = getattr(given, "__name__", type(given).__name__)
-        given = Algorithm(name, schedule=given, rule=config.train.order)
+        given = Algorithm(name, schedule=given)
     problem = label_problem(given.label)
     if problem:
         raise InputError("label", given.label, problem)
+    given = with_rule(given, config)
     if isinstance(given.schedule, str) and isinstance(given.rule, str):
         name = registered_name(given.schedule)
         entry = ALGORITHMS.get(name)
@@ -88,6 +89,19 @@ def _item(given: Any, config: Config, own: dict[str, Algorithm]) -> Any:
         raise InputError(_FIELD, given.label, "the label of one algorithm alone")
     own[given.label] = given
     return given.label
+
+
+def with_rule(algorithm: Algorithm, config: Config) -> Algorithm:
+    """Return an algorithm with a rule: that of ``train.order`` where it has none.
+
+    Args:
+        algorithm: As it was given.
+        config: The configuration that it is run with.
+
+    Returns:
+        The algorithm, whose rule is not None.
+    """
+    return replace(algorithm, rule=config.train.order) if algorithm.rule is None else algorithm
 
 
 def _check_free(label: str, field: str) -> None:

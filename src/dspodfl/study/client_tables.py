@@ -1,4 +1,4 @@
-"""Who takes part: the tables that say what each client and each seed is."""
+"""Tables of the clients and of the setting of each seed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,40 @@ from torch import Tensor
 
 from dspodfl.engine import Run
 from dspodfl.problem.data import Federation
-from dspodfl.study.builder import Setting
+from dspodfl.study.study import Setting
 
 Members = dict[int, tuple[np.ndarray, list[list[int]]]]
 """Seed -> how many samples each client holds, and which labels."""
 
 
 def members(settings: Sequence[Setting]) -> Members:
-    """What the clients of each seed hold; asked before anybody lets go of samples."""
+    """Return what the clients of each seed hold; it is called before samples are released.
+
+    Args:
+        settings: The setting of each seed.
+
+    Returns:
+        Seed -> the number of samples and the labels of each client.
+    """
     return {found.seed: (found.data.sizes, _labels(found.data)) for found in settings}
 
 
 def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: Members) -> pd.DataFrame:
-    """The table of clients.parquet; accuracies are those of the clients of a run, where it was looked at."""
+    """Return the table of clients.parquet.
+
+    Args:
+        runs: The runs of the study.
+        accuracies: Run -> each client's accuracy when it was last evaluated, (clients,).
+        held: What the clients of each seed hold, as `members` returns it.
+
+    Returns:
+        A row for each run and client; empty where ``held`` is.
+    """
     tables = []
     if not held:
         return pd.DataFrame()
     for r, run in enumerate(runs):
-        graph, own = run.rates.graph, accuracies.get(r)
+        graph, final = run.rates.graph, accuracies.get(r)
         tables.append(
             pd.DataFrame(
                 {
@@ -40,7 +56,7 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: 
                     "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
                     "samples": held[run.seed][0],
                     "labels": held[run.seed][1],
-                    "final_accuracy": np.nan if own is None else own.numpy(),
+                    "final_accuracy": np.nan if final is None else final.numpy(),
                 }
             )
         )
@@ -48,7 +64,15 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: 
 
 
 def setting(found: Setting) -> dict[str, np.ndarray]:
-    """What setting.npz holds of a seed; rates are those of the first iteration."""
+    """Return what setting.npz holds of a seed.
+
+    Args:
+        found: The setting of the seed.
+
+    Returns:
+        ``edges`` (links, 2); ``d`` (clients,) and ``b`` (links,) at the first iteration; and, where the graph has them,
+        ``positions`` (clients, 2) and ``labels`` (clients,).
+    """
     graph, start = found.rates.graph, np.zeros(1, dtype=np.int64)
     out = {"edges": graph.edges, "d": found.rates.sgd(start)[0], "b": found.rates.link(start)[0]}
     if graph.positions is not None:
@@ -59,7 +83,15 @@ def setting(found: Setting) -> dict[str, np.ndarray]:
 
 
 def report(found: Setting, iterations: int) -> dict[str, Any]:
-    """What summary.json says of a seed: its size, and what should be known of its rates and its data."""
+    """Return what summary.json says of a seed.
+
+    Args:
+        found: The setting of the seed.
+        iterations: The number of iterations, for rates that grow.
+
+    Returns:
+        Its numbers of clients and links, of rates that were clipped, and the report of its data.
+    """
     sgd, link = found.rates.clipped(iterations)
     return {
         "clients": found.rates.graph.n,

@@ -1,4 +1,4 @@
-"""What models are worth: the rows of metrics.parquet from a snapshot of a stack."""
+"""Evaluates models: the rows of metrics.parquet from a snapshot of a stack."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.analysis import DERIVED, METRICS, MetricsRow
+from dspodfl.analysis import DERIVED, METRICS, Measures, MetricsRow, Value
 from dspodfl.engine import Counters, Snapshot, Split, Stack
 from dspodfl.network import COSTS, Spent
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
 
-_NUMBERS_AT_ONCE = 2**25
+Stop = Callable[[], bool]
+"""Returns whether to stop."""
+_MAX_ELEMENTS_PER_CHUNK = 2**25
 """Parameters evaluated at a time (256 MB in float64)."""
 
 
@@ -23,17 +25,17 @@ class EvaluationStoppedError(Exception):
     """An evaluation was ended between two batches; nothing of it is kept."""
 
 
-class Judge:
+class Evaluator:
     """Evaluates the runs of a stack, snapshot by snapshot.
 
     Where clients are split, each process evaluates its own, and all get the same rows. A run in which nothing has fired
-    since its last evaluation has the metrics that it had, if under its rule models change by events alone (``still``).
+    since its last evaluation has the metrics that it had, if its rule leaves models unchanged without events.
 
     Args:
         stack: the runs.
         problem: their data and model.
         split: the clients held here, and the transport to the others; default: all are held here.
-        still: whether models change by events alone.
+        unchanged_without_events: whether models change by events alone.
         clients: how many clients of each run are evaluated; 0: all.
         on_batch: called before each batch with the share of the evaluation that is done.
     """
@@ -44,76 +46,79 @@ class Judge:
         problem: Problem,
         split: Split | None = None,
         *,
-        still: bool = False,
+        unchanged_without_events: bool = False,
         clients: int = 0,
         on_batch: Callable[[float], None] | None = None,
     ) -> None:
-        self._stack, self._problem, self._split, self._still = stack, problem, split or Split.local(stack), still
-        self._seen: dict[int, tuple[tuple[int, int], _Look]] = {}
+        self._stack, self._problem, self._split = stack, problem, split or Split.local(stack)
+        self._unchanged_without_events = unchanged_without_events
+        self._seen: dict[int, tuple[tuple[int, int], RunEvaluation]] = {}
         self._picked = [evaluated_clients(run.seed, run.clients, clients) for run in stack.runs]
         self._on_batch = on_batch
 
-    def __call__(
-        self, snapshot: Snapshot, stop: Callable[[], bool] | None = None
-    ) -> tuple[list[MetricsRow], list[Tensor | None]]:
+    def evaluate(self, snapshot: Snapshot, stop: Stop | None = None) -> tuple[list[MetricsRow], list[Tensor | None]]:
         """Evaluate the runs that a snapshot is taken of.
 
         Args:
             snapshot: the models, and which runs are to be evaluated.
-            stop: asked between batches whether to stop; where clients are split, all ranks stop if one says so.
+            stop: called between batches, returns whether to stop; where clients are split, all ranks stop if it is True
+                on one.
 
         Returns:
             A row for each run, and the accuracy of each of its clients, (clients,), NaN where one is not evaluated.
 
         Raises:
-            EvaluationStoppedError: if ``stop`` says so; the snapshot can be evaluated again.
+            EvaluationStoppedError: if ``stop`` returns True; the snapshot can be evaluated again.
         """
         counted = dict(zip(snapshot.runs, snapshot.counters, strict=True))
         fired = {r: (counters.sgd_steps, counters.link_uses) for r, counters in counted.items()}
-        alive = [r for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost]
-        known = {r: look for r, (before, look) in self._seen.items() if before == fired.get(r)}
-        found = self._look(snapshot, [r for r in alive if r not in known], stop)
-        if self._still:
-            self._seen |= {r: (fired[r], look) for r, look in found.items()}
-        looks = {r: look for r, look in (known | found).items() if r in alive}
+        alive = {r: None for r, lost in zip(snapshot.runs, snapshot.diverged, strict=True) if not lost}  # in order
+        known = {r: evaluated for r, (before, evaluated) in self._seen.items() if before == fired.get(r)}
+        found = self._evaluate(snapshot, [r for r in alive if r not in known], stop)
+        if self._unchanged_without_events:
+            self._seen |= {r: (fired[r], evaluated) for r, evaluated in found.items()}
+        results = {r: evaluated for r, evaluated in (known | found).items() if r in alive}
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
-            run, counters, look = self._stack.runs[r], counted[r], _sound(looks.get(r))
-            row: MetricsRow = dict.fromkeys(METRICS)
+            run, counters, evaluated = self._stack.runs[r], counted[r], _finite(results.get(r))
+            row: dict[str, Value] = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
             row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
-            row["diverged"] = diverged or look is None
-            if look is not None:
-                row |= look.row
-                own = None if look.own is None else look.own.tolist()
-                row |= {column.name: column.of(row, own) for column in DERIVED if column.of is not None}
-            rows.append(row)
-            accuracies.append(None if look is None or look.own is None else self._everyone(r, look.own))
+            row["diverged"] = diverged or evaluated is None
+            of_clients = None if evaluated is None else evaluated.accuracies
+            if evaluated is not None:
+                row |= evaluated.row
+                values = None if of_clients is None else of_clients.tolist()
+                row |= {column.name: column.of(row, values) for column in DERIVED if column.of is not None}
+            rows.append(MetricsRow.of(row))
+            accuracies.append(None if of_clients is None else self._of_all_clients(r, of_clients))
         return rows, accuracies
 
-    def _everyone(self, r: int, own: Tensor) -> Tensor:
-        """The accuracies of all clients of a run, NaN where one is not evaluated."""
+    def _of_all_clients(self, r: int, accuracies: Tensor) -> Tensor:
+        """Return the accuracies of all clients of a run, NaN where one is not evaluated."""
         count, picked = self._stack.runs[r].clients, self._picked[r]
         if picked is None:
-            return own.expand(count)
+            return accuracies.expand(count)
         out = torch.full((count,), math.nan, dtype=torch.float64)
-        out[torch.from_numpy(picked)] = own
+        out[torch.from_numpy(picked)] = accuracies
         return out
 
-    def _look(self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None) -> dict[int, _Look]:
+    def _evaluate(
+        self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None
+    ) -> dict[int, RunEvaluation]:
         if snapshot.iteration == 0:
-            return self._look_first(snapshot, runs, stop)
+            return self._evaluate_first(snapshot, runs, stop)
         if self._split.transport.ranks > 1:
             check = _Batches(self._on_batch, stop, self._split, self._rounds(runs, self._split))
-            return {r: self._look_split(snapshot, r, self._split, check) for r in runs}
-        found: dict[int, _Look] = {}
+            return {r: self._evaluate_split(snapshot, r, self._split, check) for r in runs}
+        found: dict[int, RunEvaluation] = {}
         groups = list(_together(self._stack, self._problem, runs))
         total = sum(
             self._problem.batches_of(sum(map(self._count, some)) + len(some), self._dataset(some[0])) for some in groups
         )
         check = _Batches(self._on_batch, stop, self._split, total)
         for some in groups:
-            found |= self._look_stacked(snapshot, some, check)
+            found |= self._evaluate_stacked(snapshot, some, check)
         return found
 
     def _dataset(self, run: int) -> int:
@@ -123,7 +128,9 @@ class Judge:
         picked = self._picked[run]
         return self._stack.runs[run].clients if picked is None else len(picked)
 
-    def _look_first(self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None) -> dict[int, _Look]:
+    def _evaluate_first(
+        self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None
+    ) -> dict[int, RunEvaluation]:
         """At iteration 0 all clients of a seed have one model, whatever the algorithm: it is evaluated once."""
         split, stack, problem = self._split, self._stack, self._problem
         rows = split.shard.rows
@@ -140,11 +147,11 @@ class Judge:
                 found[r] = self._read(r, 0.0, one, one, model[0].double())
         return found
 
-    def _look_stacked(self, snapshot: Snapshot, runs: list[int], check: Check) -> dict[int, _Look]:
+    def _evaluate_stacked(self, snapshot: Snapshot, runs: list[int], check: Check) -> dict[int, RunEvaluation]:
         """Runs of one size on one dataset, in one go; one large run in parts."""
         problem = self._problem
         models = [snapshot.packed[self._stack.rows[r]] for r in runs]
-        part = max(1, _NUMBERS_AT_ONCE // problem.width)
+        part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         if len(runs) == 1 and len(models[0]) > part:
             parts = models[0].split(part)
             averages = _total(parts)[None] / len(models[0])
@@ -174,7 +181,7 @@ class Judge:
         return out
 
     def _rounds(self, runs: list[int], split: Split) -> int:
-        """Batches of the rank that has most of them: as often do all ranks ask each other whether to stop."""
+        """Return the batches of the rank that has most: all ranks agree that often on whether to stop."""
         return sum(self._rounds_of(r, split) for r in runs)
 
     def _rounds_of(self, run: int, split: Split) -> int:
@@ -183,7 +190,7 @@ class Judge:
         return max(self._batches_in_parts(count, dataset) for count in counts) + problem.batches_of(1, dataset)
 
     def _batches_in_parts(self, models: int, dataset: int) -> int:
-        part = max(1, _NUMBERS_AT_ONCE // self._problem.width)
+        part = max(1, _MAX_ELEMENTS_PER_CHUNK // self._problem.width)
         sizes = [min(part, models - first) for first in range(0, models, part)]
         return sum(self._problem.batches_of(size, dataset) for size in sizes)
 
@@ -192,11 +199,11 @@ class Judge:
         owned, picked = split.shard.owned(rank, run), self._picked[run]
         return owned, np.arange(len(owned)) if picked is None else np.flatnonzero(np.isin(owned, picked))
 
-    def _look_split(self, snapshot: Snapshot, run: int, split: Split, check: _Batches) -> _Look:
+    def _evaluate_split(self, snapshot: Snapshot, run: int, split: Split, check: _Batches) -> RunEvaluation:
         """One run whose clients are split: sums over ranks, and each client's numbers from the rank that holds it."""
         problem, dataset, team = self._problem, self._dataset(run), split.transport
         own = snapshot.packed[split.shard.rows[run]]
-        part = max(1, _NUMBERS_AT_ONCE // problem.width)
+        part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         parts = own.split(part)
         average = team.all_reduce_sum(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
         average = average / self._stack.runs[run].clients
@@ -207,7 +214,7 @@ class Judge:
         owned, places = self._held(run, split, team.rank)
         until = check.done + self._rounds_of(run, split)
         wanted = own if len(places) == len(owned) else own[_there(places, own)]
-        looks = [problem.evaluate_packed(some, dataset, check) for some in wanted.split(part) if len(some)]
+        mine = [problem.evaluate_packed(some, dataset, check) for some in wanted.split(part) if len(some)]
         of_average = problem.evaluate_packed(average[None].to(problem.dtype), dataset, check)
         while check.done < until:  # other ranks have more clients
             check()
@@ -215,24 +222,26 @@ class Judge:
         everyone = np.arange(self._stack.runs[run].clients) if picked is None else picked
 
         def assembled(values: Sequence[Tensor]) -> Tensor:
-            mine = torch.full((len(owned),), math.nan, dtype=torch.float64, device=own.device)
+            here = torch.full((len(owned),), math.nan, dtype=torch.float64, device=own.device)
             if values:
-                mine[_there(places, mine)] = torch.cat(list(values))
-            return split.assembled(mine, run).cpu()[torch.from_numpy(everyone)]
+                here[_there(places, here)] = torch.cat(list(values))
+            return split.assembled(here, run).cpu()[torch.from_numpy(everyone)]
 
-        loss = assembled([look.loss for look in looks])
+        loss = assembled([some.loss for some in mine])
         right = None
         if of_average.accuracy is not None:
-            right = assembled([look.accuracy for look in looks if look.accuracy is not None])
+            right = assembled([some.accuracy for some in mine if some.accuracy is not None])
         return self._read(run, consensus, Evaluation(right, loss), of_average, average)
 
-    def _read(self, run: int, consensus: float, own: Evaluation, of_average: Evaluation, average: Tensor) -> _Look:
+    def _read(
+        self, run: int, consensus: float, own: Evaluation, of_average: Evaluation, average: Tensor
+    ) -> RunEvaluation:
         """The columns of a run.
 
         Sums over clients are exact, so that they do not depend on how clients are stacked or split.
         Shapes: own (evaluated clients,) or (1,) where all have one model, of_average (1,), average (width,).
         """
-        row: MetricsRow = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
+        row: Measures = {"consensus_error": consensus, "loss": _mean(own.loss.tolist())}
         accuracy = None
         if own.accuracy is not None and of_average.accuracy is not None:
             accuracy = own.accuracy.cpu()
@@ -245,10 +254,10 @@ class Judge:
         if best is not None:
             away = self._problem.unpack(average[None])[0].cpu() - torch.from_numpy(best)
             row["optimality_error"] = float(ordered_sum(away.square(), 0))
-        return _Look(row, accuracy)
+        return RunEvaluation(row, accuracy)
 
 
-def costs(counters: Counters, iteration: int, link_bytes: int) -> MetricsRow:
+def costs(counters: Counters, iteration: int, link_bytes: int) -> Measures:
     """Return what a run has spent until an iteration, in the column of each cost."""
     spent = Spent(
         counters.delay_processing,
@@ -264,12 +273,12 @@ def costs(counters: Counters, iteration: int, link_bytes: int) -> MetricsRow:
 
 
 class _Batches:
-    """Counts batches, and asks before each whether to stop; where clients are split, all ranks ask together."""
+    """Counts batches, and checks before each whether to stop; where clients are split, all ranks check together."""
 
     def __init__(
         self,
         on_batch: Callable[[float], None] | None,
-        stop: Callable[[], bool] | None,
+        stop: Stop | None,
         split: Split,
         total: int,
     ) -> None:
@@ -287,17 +296,17 @@ class _Batches:
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
-    """What the models of one run are worth."""
+class RunEvaluation:
+    """The metrics of the models of one run."""
 
-    row: MetricsRow
-    own: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
+    row: Measures
+    accuracies: Tensor | None  # accuracy of each evaluated client, (clients,) or (1,) where all models are one
 
 
-def _sound(look: _Look | None) -> _Look | None:
-    """The same, unless a metric is not finite: a run whose loss overflows has diverged, finite parameters or not."""
-    if look is None or all(math.isfinite(value) for value in look.row.values() if isinstance(value, float)):
-        return look
+def _finite(evaluated: RunEvaluation | None) -> RunEvaluation | None:
+    """Return None where a metric is not finite: a run whose loss overflows has diverged, finite parameters or not."""
+    if evaluated is None or all(math.isfinite(value) for value in evaluated.row.values() if isinstance(value, float)):
+        return evaluated
     return None
 
 
@@ -307,7 +316,7 @@ def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[
     for r in runs:
         groups.setdefault((problem.dataset_of_run[r], stack.runs[r].clients), []).append(r)
     for (_, clients), members in groups.items():
-        step = max(1, _NUMBERS_AT_ONCE // (clients * problem.width))
+        step = max(1, _MAX_ELEMENTS_PER_CHUNK // (clients * problem.width))
         yield from (members[n : n + step] for n in range(0, len(members), step))
 
 

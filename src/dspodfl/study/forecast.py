@@ -11,8 +11,8 @@ from torch import nn
 from torch.func import grad
 
 from dspodfl.problem.models import Model
-from dspodfl.study.division import steps
 from dspodfl.study.study import Study
+from dspodfl.study.work_split import steps
 
 ADVICE = "; this model is meant for a GPU: use --device cuda on a machine that has one"
 """What is added to a forecast that is long on a CPU."""
@@ -55,6 +55,10 @@ def meant_for_a_gpu(model: Model) -> bool:
 
 def expected_seconds(studies: Iterable[Study], device: torch.device) -> float | None:
     """Estimate how long studies of convolutional networks take on a CPU, by trying one gradient and one evaluation.
+
+    Args:
+        studies: What is run.
+        device: Where.
 
     Returns:
         Seconds; None on a GPU, and where no study has a convolution: they are measured while they run.

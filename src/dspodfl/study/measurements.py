@@ -1,4 +1,4 @@
-"""What a study has measured so far: here, and put together wherever the ranks meet."""
+"""What a study has measured so far: on this rank, and gathered from all ranks."""
 
 from __future__ import annotations
 
@@ -15,33 +15,42 @@ from torch import Tensor
 from dspodfl.analysis import MetricsRow
 from dspodfl.errors import InputError
 from dspodfl.network import Events
-from dspodfl.study.division import Division
 from dspodfl.study.event_recorder import Recorder
-from dspodfl.study.result import Key, typed
+from dspodfl.study.measurement import Measurement, Start
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.rows import Rows
-from dspodfl.study.study import Measurement, Start, Study
+from dspodfl.study.study import Study
+from dspodfl.study.tables import Key, typed
+from dspodfl.study.work_split import WorkSplit
 
 RUN = "run"
-"""The column of a checkpoint's rows that has the number of the run, where names do not tell runs apart."""
+"""The column of a checkpoint's rows with the number of the run, where algorithm and seed do not identify it."""
 
 
 @dataclass(eq=False)
 class Measurements:
-    """What was measured over a while, by the numbers of the runs."""
+    """What was measured during some iterations, by the numbers of the runs.
+
+    Attributes:
+        rows: The rows.
+        runs: The run of each row, by its number in the study.
+        accuracies: Run -> each client's accuracy when it was last evaluated, (clients,).
+        finished: Run of a finished wave -> its final models, (clients, p).
+        iterations: The number of iterations of all runs together.
+    """
 
     rows: list[MetricsRow] | Rows = field(default_factory=list)
     runs: MutableSequence[int] = field(default_factory=list)
-    """The run of each row, by its number in the study."""
     accuracies: dict[int, Tensor | None] = field(default_factory=dict)
-    """Run -> each client's accuracy when it was last evaluated, (clients,)."""
     finished: dict[int, Tensor] = field(default_factory=dict)
-    """Run of a finished wave -> its final models, (clients, p)."""
     iterations: int = 0
-    """Of all runs together."""
 
     def add(self, other: Measurements) -> None:
-        """Append what was measured after it, or on another rank."""
+        """Append what was measured later, or on another rank.
+
+        Args:
+            other: What was measured.
+        """
         self.rows.extend(other.rows)
         self.runs.extend(other.runs)
         self.accuracies |= other.accuracies
@@ -52,10 +61,10 @@ class Measurements:
 class StudyProgress:
     """What a study has measured so far; one that is resumed begins with what its checkpoint holds.
 
-    What is measured here is news until the ranks meet; from then on rank 0 knows it of all of them.
+    What is measured on this rank is new until the ranks gather it; from then on rank 0 has the rows of all ranks.
 
     Args:
-        study: What is run.
+        study: The study.
         division: Which of its runs, or clients, are on this rank.
         start: The checkpoint that it is resumed from.
         record: Whether events are recorded.
@@ -65,7 +74,7 @@ class StudyProgress:
     def __init__(
         self,
         study: Study,
-        division: Division,
+        division: WorkSplit,
         start: Checkpoint | None = None,
         record: bool = False,
         *,
@@ -73,8 +82,8 @@ class StudyProgress:
     ) -> None:
         self._study, self._division, self._start, self._keeps_models = study, division, start, models
         self.names: list[Key] = [(run.algorithm, run.seed) for run in study.runs]
-        self.known = Measurements(Rows(), array("q"))  # rows that stay are held as compact columns
-        self._news = Measurements()
+        self.known = Measurements(Rows(), array("q"))  # rows are held as compact columns
+        self._new = Measurements()
         self._elsewhere: set[int] = set()  # runs of finished waves whose models rank 0 has
         self.recorder = Recorder()
         self._records = record
@@ -84,20 +93,20 @@ class StudyProgress:
         self.latest: dict[int, MetricsRow] = {}
         """The last row of each run that has been evaluated, by its number."""
         self.iteration, self.seconds = 0, 0.0  # of the wave that advances; of the whole study
-        self._pending: list[int] | None = None  # runs whose evaluation was ended before its end
-        self._places: dict[int, int] = {}  # run that advances -> where it stands, as far as known here
+        self._pending: list[int] | None = None  # runs whose evaluation was stopped
+        self._places: dict[int, int] = {}  # run that advances -> its iteration, as far as known here
         self.sent, self._sent_before = 0, division.team.sent  # bytes between ranks
         if start is not None:
             self._resume(start, record)
 
     def _resume(self, start: Checkpoint, record: bool) -> None:
-        """Begin with what was measured before; what fired until then is drawn again where it is recorded."""
+        """Begin with the rows of the checkpoint; recorded events until then are drawn again."""
         ran = int(start.about["run_iterations"])
         runs = self._runs_of(start.metrics)
         accuracies: dict[int, Tensor | None] = dict(start.accuracies)
         self.known = Measurements(Rows.of(start.metrics), array("q", runs), accuracies, dict(start.finished), ran)
         last = start.metrics.assign(run=runs).sort_values("iteration", kind="stable").groupby("run").tail(1)
-        self._see(last.drop(columns="run").to_dict("records"), last["run"].tolist())  # type: ignore[arg-type]
+        self._keep_latest(Rows.of(last.drop(columns="run")), last["run"].tolist())
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
         if record:
             for wave in start.plan.done:
@@ -106,24 +115,23 @@ class StudyProgress:
                 self.recorder.redraw(self._study.runs, wave, start.iteration)
 
     def _runs_of(self, metrics: pd.DataFrame) -> list[int]:
-        """The run of each row of a checkpoint: it has a column of them where names do not tell runs apart."""
+        """The run of each row of a checkpoint: from its column `RUN`, or from algorithm and seed."""
         if RUN in metrics:
             return [int(run) for run in metrics[RUN]]
         place = {name: r for r, name in enumerate(self.names)}
         pairs = zip(metrics["algorithm"], metrics["seed"], strict=True)
         return [place[str(algorithm), int(seed)] for algorithm, seed in pairs]
 
-    def _see(self, rows: Iterable[MetricsRow], runs: Iterable[int]) -> None:
+    def _keep_latest(self, rows: Iterable[MetricsRow], runs: Iterable[int]) -> None:
         """Keep the last row of each run."""
         for r, row in zip(runs, rows, strict=True):
-            if r not in self.latest or int(str(row["iteration"])) >= int(str(self.latest[r]["iteration"])):
+            if r not in self.latest or row.iteration >= self.latest[r].iteration:
                 self.latest[r] = row
 
     @property
     def ended(self) -> dict[int, int]:
         """Run -> the iteration that it ended at, of those that are over."""
-        latest = self.latest
-        return {r: int(str(row["iteration"])) for r, row in latest.items() if self._study.ended_by(r, row)}
+        return {r: row.iteration for r, row in self.latest.items() if self._study.ended_by(r, row)}
 
     @property
     def done(self) -> int:
@@ -137,38 +145,57 @@ class StudyProgress:
         return max([1, self.iteration, *self.ended.values()])
 
     def position(self) -> Start | None:
-        """Where the study is resumed; None where it begins."""
+        """Return where the study is resumed.
+
+        Returns:
+            The state of the checkpoint; None where the study begins.
+        """
         if self._start is None:
             return None
-        reached = {r: int(str(row["iteration"])) for r, row in self.latest.items()}
+        reached = {r: row.iteration for r, row in self.latest.items()}
         pending = [int(run) for run in self._start.about.get("pending", ())]
         behind = {int(run): int(k) for run, k in self._start.about.get("behind", {}).items()}
         pieces = list(self._start.pieces())
         return Start(self._start.plan, self._start.iteration, pieces, reached, self.ended, pending, behind)
 
     def advance(self, iteration: int, runs: int, seconds: float) -> None:
-        """So many runs have come to an iteration here."""
-        self._news.iterations += runs
+        """Count iterations of this rank.
+
+        Args:
+            iteration: The iteration that was reached.
+            runs: The number of iterations of all runs together.
+            seconds: The seconds of the study until now.
+        """
+        self._new.iterations += runs
         self.iteration, self.seconds = iteration, seconds
 
     def add(self, found: Measurement, seconds: float) -> None:
-        """Something was measured here."""
-        self._news.add(Measurements(found.rows, found.runs, dict(zip(found.runs, found.accuracies, strict=True))))
+        """Add an evaluation of this rank.
+
+        Args:
+            found: The evaluation.
+            seconds: The seconds of the study until now.
+        """
+        self._new.add(Measurements(found.rows, found.runs, dict(zip(found.runs, found.accuracies, strict=True))))
         self.last, self.seconds, self._places = found, seconds, found.places
 
     def stop_at(self, found: Measurement, seconds: float) -> None:
-        """Note that an evaluation was ended before its end: its runs are evaluated when the study is resumed.
+        """Note that an evaluation was stopped: its runs are evaluated when the study is resumed. All ranks call it.
 
-        Ranks that have different runs may stand at different iterations.
+        Ranks that have different runs may be at different iterations.
+
+        Args:
+            found: The evaluation.
+            seconds: The seconds of the study until now.
         """
         mine = [*found.runs, *found.waiting], found.places
-        everyone = (self._division.team.gather(mine) or [mine]) if self._division.kind == "runs" else [mine]
-        self._pending = sorted({run for runs, _ in everyone for run in runs})
-        self._places = {run: k for _, places in everyone for run, k in places.items()}
+        gathered = (self._division.team.gather(mine) or [mine]) if self._division.kind == "runs" else [mine]
+        self._pending = sorted({run for runs, _ in gathered for run in runs})
+        self._places = {run: k for _, places in gathered for run, k in places.items()}
         self.last, self.iteration, self.seconds = found, max(self._places.values()), seconds
 
     def meet(self, over: bool) -> Measurements:
-        """Put together what the ranks have measured since they last met; all call it.
+        """Gather what the ranks have measured since they last called this; all call it.
 
         Args:
             over: Whether every run of the wave is over, on all ranks.
@@ -176,29 +203,29 @@ class StudyProgress:
         Returns:
             What is new, on rank 0 that of all ranks.
         """
-        found, news, team = self.last, self._news, self._division.team
-        self._news, self.over = Measurements(), over
+        found, new, team = self.last, self._new, self._division.team
+        self._new, self.over = Measurements(), over
         if self._keeps_models and found and over and len(found.plan.left[0]) < len(self._study.runs):
-            # The models of the next wave will take the place of these.
-            news.finished = {r: found.models(r).cpu() for r in found.wave}
+            # The models of the next wave will replace these.
+            new.finished = {r: found.models(r).cpu() for r in found.wave}
         if self._division.kind == "runs":
-            everyone, news = team.gather(news) or [], Measurements()
-            for one in everyone:
-                news.add(one)
+            gathered, new = team.gather(new) or [], Measurements()
+            for one in gathered:
+                new.add(one)
         if self._division.kind == "clients":
             sent = float(team.sent - self._sent_before)
             self.sent = int(team.all_reduce_sum(torch.tensor(sent, dtype=torch.float64)))
             if team.rank != 0:
-                self._elsewhere |= news.finished.keys()
-                news.finished = {}
-        self.known.add(news)
-        self._see(news.rows, news.runs)
-        return news
+                self._elsewhere |= new.finished.keys()
+                new.finished = {}
+        self.known.add(new)
+        self._keep_latest(new.rows, new.runs)
+        return new
 
     @property
     def ran(self) -> int:
-        """Iterations of all runs here since the ranks last met."""
-        return self._news.iterations
+        """Iterations of all runs on this rank since the ranks last gathered."""
+        return self._new.iterations
 
     @property
     def complete(self) -> bool:
@@ -207,15 +234,20 @@ class StudyProgress:
 
     @property
     def effort(self) -> dict[str, Any]:
-        """What it took, as a checkpoint has it."""
+        """Seconds and iterations of all runs, as a checkpoint has them."""
         return {"wall_seconds": self.seconds, "run_iterations": self.known.iterations}
 
     def report(self, running: float | None = None) -> dict[str, Any]:
-        """What summary.json says of it; ``running`` are the seconds of training and evaluation."""
+        """Return what summary.json says of the progress.
+
+        Args:
+            running: The seconds of training and evaluation; default: all seconds.
+
+        Returns:
+            Iterations, runs and speed.
+        """
         ended, latest = self.ended, self.latest
-        going = [
-            int(str(latest[r]["iteration"])) if r in latest else 0 for r in range(len(self.names)) if r not in ended
-        ]
+        going = [latest[r].iteration if r in latest else 0 for r in range(len(self.names)) if r not in ended]
         return {
             "iterations": self._study.iterations if going else max(ended.values()),
             "iterations_done": min(going) if going else max(ended.values()),
@@ -225,12 +257,22 @@ class StudyProgress:
             "runs": len(self._study.runs),
             "parameters": self._study.model.parameters,
             "wall_seconds": self.seconds,
-            "run_iterations_per_second": (self.known.iterations + self._news.iterations)
+            "run_iterations_per_second": (self.known.iterations + self._new.iterations)
             / max(self.seconds if running is None else running, 1e-9),
         }
 
     def checkpoint(self, about: Mapping[str, Any]) -> Checkpoint:
-        """Where the study stands, good until it goes on; ``about`` is what else its manifest says."""
+        """Return a checkpoint of the study, valid until the study advances.
+
+        Args:
+            about: What else its manifest says.
+
+        Returns:
+            The checkpoint.
+
+        Raises:
+            InputError: Nothing was evaluated yet.
+        """
         found = self.last
         if found is None:
             raise InputError("checkpoint", "nothing", "made after at least one evaluation")
@@ -247,7 +289,7 @@ class StudyProgress:
             metrics,
             (lambda: ()) if nothing else found.pieces,
             self.known.finished,
-            {r: own.contiguous() for r, own in self.known.accuracies.items() if own is not None},
+            {r: values.contiguous() for r, values in self.known.accuracies.items() if values is not None},
             {
                 "runs": self.names,
                 "iterations": self._study.iterations,
@@ -259,7 +301,11 @@ class StudyProgress:
         )
 
     def models(self) -> dict[Key, dict[str, Tensor]]:
-        """The models as they are now; all ranks ask together, and rank 0 is given those of all."""
+        """Return the models as they are now; all ranks call it.
+
+        Returns:
+            Algorithm and seed -> a tensor (clients, *shape) for each parameter; on rank 0 those of all ranks.
+        """
         held, division = dict(self._held()), self._division
         parts = (division.team.gather(held) or []) if division.kind == "runs" else [held]
         return {name: models for part in parts for name, models in part.items()}
@@ -272,11 +318,15 @@ class StudyProgress:
                 yield name, self._study.model.unflatten(self.last.models(r).detach().cpu())
 
     def events(self) -> dict[Key, tuple[Events, np.ndarray]]:
-        """What fired, of the runs that are recorded, and the links it fired on."""
+        """Return the recorded events.
+
+        Returns:
+            Algorithm and seed -> its events, and the links of its graph, (links, 2).
+        """
         out, ended = {}, self.ended
         if self._records and self._division.kind == "runs" and self._division.team.rank == 0:
             for r, row in self.latest.items():  # those of other ranks are drawn again: draws are addressed
-                done = ended.get(r, self._places.get(r, int(str(row["iteration"]))))
+                done = ended.get(r, self._places.get(r, row.iteration))
                 if r not in self.recorder.runs and done:
                     self.recorder.redraw(self._study.runs, [r], done)
         for r in self.recorder.runs:

@@ -1,4 +1,4 @@
-"""Which process holds which clients, and which runs: few links cut, and everybody with about as much to do."""
+"""Which process holds which clients, and which runs: few links cut, and every rank with about as much to do."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def _filled(owner: np.ndarray, parts: int) -> np.ndarray:
     return owner
 
 
-def deal(work: Sequence[float], ranks: int) -> list[int]:
+def assign(work: Sequence[float], ranks: int) -> list[int]:
     """The rank of each run: the longest first, each to the rank that has least to do so far.
 
-    >>> deal([5, 3, 3, 1], 2)
+    >>> assign([5, 3, 3, 1], 2)
     [0, 1, 1, 0]
     """
     heap = [(0.0, rank) for rank in range(ranks)]

@@ -42,15 +42,25 @@ _REFRESH, _LINES, _STAGES, _WINDOW = 0.1, 0.3, 5.0, 20.0
 
 
 def for_command(quiet: bool) -> Progress:
-    """The progress of a command: a bar on a terminal, log lines elsewhere, nothing if ``quiet``."""
+    """Return the progress of a command: a bar on a terminal, log lines elsewhere.
+
+    Args:
+        quiet: Whether nothing is shown.
+
+    Returns:
+        What shows progress; enter it while the command runs.
+    """
     return Progress("off" if quiet else "bar" if _terminal(sys.stderr) else "lines")
 
 
 def for_python(wanted: bool | None = None) -> Progress:
-    """The progress of a function: a bar on a terminal and in a notebook, elsewhere nothing unless ``wanted``.
+    """Return the progress of a function: a bar on a terminal and in a notebook, elsewhere nothing unless ``wanted``.
 
     Args:
         wanted: True for log lines where there is no terminal, False for nothing anywhere.
+
+    Returns:
+        What shows progress; enter it while the function runs.
     """
     if wanted is False:
         return Progress("off")
@@ -309,7 +319,7 @@ def _notebook() -> Any:
 
 
 def _plain(text: str) -> str:
-    """Names are anybody's: no control character of theirs reaches a terminal."""
+    """Replace control characters: names come from users, and none of these may reach a terminal."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 

@@ -14,7 +14,14 @@ from dspodfl._version import __version__
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Where numbers come from: device, versions, commit."""
+    """Return where numbers come from: device, versions, commit.
+
+    Args:
+        device: Where they are computed.
+
+    Returns:
+        What summary.json says of it: ``device``, ``versions`` by package, and ``commit`` (None outside a source tree).
+    """
     names = ("torch", "numpy", "scipy", "networkx", "pandas", "pyarrow", "pydantic", "numba", "triton")
     cuda = device.type == "cuda"
     return {

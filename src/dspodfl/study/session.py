@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,19 @@ from torch import Tensor
 
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Transport, choose_precision
-from dspodfl.problem.data import Federation, parts
-from dspodfl.study.division import Division, Pace, agreed
+from dspodfl.study.measurement import Hooks, Measurement
 from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
-from dspodfl.study.result import Key
+from dspodfl.study.runner import measure
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.checkpoint_writer import CheckpointWriter
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.run_folder import RunFolder
-from dspodfl.study.study import Hooks, Measurement, Study, measure
+from dspodfl.study.study import Study
+from dspodfl.study.tables import Key
 from dspodfl.study.timing import Stopwatch
 from dspodfl.study.waves import Plan
+from dspodfl.study.work_split import Pace, WorkSplit, agreed
 
 _MEET = 1000
 """Iterations between two meetings of ranks, at most, where runs are not evaluated at multiples of a number."""
@@ -56,7 +57,7 @@ class Update:
 
 @dataclass(eq=False)
 class SessionHooks:
-    """What is called while a session runs; nothing, unless given."""
+    """Functions that are called while a session runs; the default ones do nothing."""
 
     on_plan: Callable[[Plan], None] = lambda plan: None
     """With the plan before it begins, and again whenever it changes."""
@@ -77,7 +78,7 @@ class Session:
     Args:
         study: What is run.
         device: Where.
-        division: Which of its runs, or clients, this rank has.
+        work_split: Which of its runs, or clients, this rank has.
         hooks: What is called meanwhile.
         timing: Counts what the time went into.
         record_events: Whether events are recorded.
@@ -86,7 +87,7 @@ class Session:
 
     study: Study
     device: torch.device
-    division: Division
+    work_split: WorkSplit
     hooks: SessionHooks = field(default_factory=SessionHooks)
     timing: Stopwatch = field(default_factory=Stopwatch)
     record_events: bool = False
@@ -100,13 +101,13 @@ class Session:
     _extra: Mapping[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.progress = StudyProgress(self.study, self.division)
+        self.progress = StudyProgress(self.study, self.work_split)
         """What has been measured so far."""
 
     @property
     def team(self) -> Transport:
         """The ranks that run this study together."""
-        return self.division.team
+        return self.work_split.team
 
     @cached_property
     def precision(self) -> str:
@@ -139,7 +140,7 @@ class Session:
         if start is not None:
             sizes = Counter(self.study.groups)
             large = [wave for wave in start.plan.left if sizes[self.study.groups[wave[0]]] >= self.team.ranks]
-            self.division.check(large, not start.about.get("behind"))
+            self.work_split.check(large, not start.about.get("behind"))
             self.timing.add(start.about.get("seconds", {"training": start.about["wall_seconds"]}))
 
     # --- iterate ----------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class Session:
 
     def _iterate(self) -> Iterator[Update]:
         progress = self.progress = StudyProgress(
-            self.study, self.division, self._start, record=self.record_events, models=self.keep_models
+            self.study, self.work_split, self._start, record=self.record_events, models=self.keep_models
         )
         writer, stop, before, hooks = self._writer, self._stop, 0, self.hooks
         if self._start is not None:
@@ -167,10 +168,10 @@ class Session:
             hooks.on_iteration(before + iteration)
 
         start = progress.position()
-        pace, watch = self._paced(tick, start.iteration if start and start.meets else 0)
-        alone, apart = self.team.ranks == 1, self.division.kind == "runs"
+        pace, study_hooks = self._paced(tick, start.iteration if start and start.meets else 0)
+        alone, apart = self.team.ranks == 1, self.work_split.kind == "runs"
         self._rows_known(progress.known.rows, progress.known.runs)
-        for found in measure(self.study, self.device, watch, start, self.division):
+        for found in measure(self.study, self.device, study_hooks, start, self.work_split):
             last = progress.last
             if last is not None and last.wave != found.wave:
                 before += last.iteration if last.over else 0
@@ -206,16 +207,16 @@ class Session:
 
         ahead = reach if writer else None
         pace = Pace(team, self.study.every or _MEET, self.study.iterations, ahead, first)
-        alone, apart = team.ranks == 1, self.division.kind == "runs"
-        watch = Hooks(tick, plan=self._planned, batch=self.hooks.on_batch, timing=self.timing)
-        watch.reach = ahead if alone else pace.reach
+        alone, apart = team.ranks == 1, self.work_split.kind == "runs"
+        study_hooks = Hooks(tick, plan=self._planned, batch=self.hooks.on_batch, timing=self.timing)
+        study_hooks.reach = ahead if alone else pace.reach
         if self.record_events:
-            watch.block = self.progress.recorder.add
+            study_hooks.block = self.progress.recorder.add
         if not alone:
-            watch.waits = lambda: apart and not pace.over
+            study_hooks.waits = lambda: apart and not pace.over
         if stop is not None:
-            watch.stop = self._heard(stop) if apart else stop
-        return pace, watch
+            study_hooks.stop = self._stop_anywhere(stop) if apart else stop
+        return pace, study_hooks
 
     def _planned(self, plan: Plan) -> None:
         self.plan = plan
@@ -230,24 +231,24 @@ class Session:
         if len(rows):
             self.hooks.on_rows(rows, runs)
 
-    def _heard(self, stop: Callable[[], bool]) -> Callable[[], bool]:
-        """Whether to stop, said here or on any other rank; ranks that have different runs are not asked together."""
+    def _stop_anywhere(self, stop: Callable[[], bool]) -> Callable[[], bool]:
+        """Return a function that says whether ``stop`` is true on any rank; ranks do not wait for each other in it."""
         bell = self.team.bell()
 
-        def heard() -> bool:
+        def wanted() -> bool:
             if stop():
                 bell.ring()
             return bell.rung()
 
-        return heard
+        return wanted
 
     def _ended_within(self, found: Measurement, pace: Pace) -> bool:
         """Whether an evaluation was ended between its batches, here or on another rank.
 
         A rank that has ended one between two meetings goes no further: the next thing it does is to tell the others,
-        which come to their meeting, or end an evaluation too. What each of them asks there first is asked here.
+        which come to their meeting, or end an evaluation too. The first question of that meeting is this one.
         """
-        if self._stop is None or self.division.kind != "runs":  # where clients are split, all ranks have agreed
+        if self._stop is None or self.work_split.kind != "runs":  # where clients are split, all ranks have agreed
             return found.stopped
         return (found.stopped or pace.met(found.iteration)) and self.team.any(found.stopped)
 
@@ -294,22 +295,6 @@ class Session:
     def measured(self) -> bool:
         """Whether there is anything to make a result of."""
         return bool(self.progress.known.rows)
-
-
-def release_data(study: Study, division: Division) -> tuple[Study, dict[tuple[int, int], Federation]]:
-    """Keep the samples of the clients that this rank holds, where clients are split; release all others.
-
-    Returns:
-        The study with what is left of its data, and that by the ids of the data and rates that it had.
-    """
-    if division.kind != "clients":
-        return study, {}
-    first = {(id(run.data), id(run.rates)): r for r, run in reversed(list(enumerate(study.runs)))}
-    places = list(first.values())
-    held = parts([study.runs[r].data for r in places], [division.owned(r) for r in places])
-    kept = dict(zip(first, held, strict=True))
-    runs = [replace(run, data=kept[id(run.data), id(run.rates)]) for run in study.runs]
-    return replace(study, runs=runs), kept
 
 
 @dataclass(frozen=True, eq=False)

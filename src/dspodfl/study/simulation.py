@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,20 @@ from dspodfl.problem.data import Dataset, Federation, as_data
 from dspodfl.study import client_tables
 from dspodfl.study.arguments import check_inputs
 from dspodfl.study.brought import Brought
-from dspodfl.study.builder import Own, build
-from dspodfl.study.division import agreed, divide, expected_rows
+from dspodfl.study.builder import build
 from dspodfl.study.forecast import ADVICE, Work, expected_seconds
+from dspodfl.study.measurement import Measurement
 from dspodfl.study.progress import Progress
-from dspodfl.study.result import Result, ordered
-from dspodfl.study.session import Session, SessionHooks, release_data
+from dspodfl.study.result import Result
+from dspodfl.study.session import Session, SessionHooks
 from dspodfl.study.store.resume import Unfinished
 from dspodfl.study.store.rows import warning
 from dspodfl.study.store.run_folder import RunFolder
-from dspodfl.study.study import Measurement
+from dspodfl.study.tables import ordered
 from dspodfl.study.timing import Stopwatch
+from dspodfl.study.user_inputs import UserInputs
 from dspodfl.study.waves import Plan, free_memory
+from dspodfl.study.work_split import agreed, expected_rows, release_data, split_work
 
 
 class Simulation(Session):
@@ -76,26 +77,23 @@ class Simulation(Session):
         choose_precision(config.train.precision, where)
         brought = Brought.of(config, algorithms, schedules)
         config = brought.config
-        own = Own(model, _own_data(data, config), _own_graph(graph, config), brought.algorithms)
+        inputs = UserInputs(model, _given_data(data, config), _given_graph(graph, config), brought.algorithms)
         with timing.during("building"):
             on_progress = progress.stage if progress else None
-            made = agreed(team, lambda: build(config, own, on_progress=on_progress))
-        self.config, study, self.settings = made
+            made = agreed(team, lambda: build(config, inputs, on_progress=on_progress))
+        self.config, study = made
         free = free_memory(where) // (team.local_ranks if where.type == "cpu" else 1)
-        division = divide(self.config.scale.split, study.runs, team, free)
-        self._members = client_tables.members(self.settings) if team.rank == 0 else {}
-        study, held = release_data(study, division)
-        if held:
-            kept = [held[id(setting.data), id(setting.rates)] for setting in self.settings]
-            self.settings = [replace(setting, data=data) for setting, data in zip(self.settings, kept, strict=True)]
+        work_split = split_work(self.config.scale.split, study, team, free)
+        self._members = client_tables.members(study.settings) if team.rank == 0 else {}
+        study = release_data(study, work_split)
         self._tick, self._on_plan = tick, on_plan
         self._display = None if progress is None or progress.mode == "off" else progress
         self._models_evaluated, self._evaluated_before = 0, 0.0
         self._first: tuple[float, int] | None = None  # seconds of training and run-iterations after the first iteration
         self._folder: RunFolder | None = None
-        super().__init__(study, where, division, self._own_hooks(), timing, record_events)
+        super().__init__(study, where, work_split, self._session_hooks(), timing, record_events)
 
-    def _own_hooks(self) -> SessionHooks:
+    def _session_hooks(self) -> SessionHooks:
         hooks = SessionHooks(self._plan_made, self._iterated, on_measured=self._show, on_rows=self._log)
         if self._display:
             display = self._display
@@ -239,7 +237,7 @@ class Simulation(Session):
         return Result(
             metrics,
             client_tables.clients(self.study.runs, self.progress.known.accuracies, self._members),
-            {setting.seed: client_tables.setting(setting) for setting in self.settings},
+            {setting.seed: client_tables.setting(setting) for setting in self.study.settings},
             {
                 "study": self._about(),
                 "algorithms": summarize(
@@ -264,12 +262,14 @@ class Simulation(Session):
             "plan": None if self.plan is None else self.plan.report(),
             "scale": self._scale(),
             **self.provenance,
-            "seeds": {str(found.seed): client_tables.report(found, self.progress.furthest) for found in self.settings},
+            "seeds": {
+                str(found.seed): client_tables.report(found, self.progress.furthest) for found in self.study.settings
+            },
         }
 
     def _evaluated(self) -> dict[str, Any]:
         """How many test samples and clients are evaluated, and a sentence where it is not all of them."""
-        samples, clients = len(self.settings[0].data.dataset.x_test), self.settings[0].rates.graph.n
+        samples, clients = len(self.study.settings[0].data.dataset.x_test), self.study.settings[0].rates.graph.n
         some = min(self.study.eval_samples or samples, samples), min(self.study.eval_clients or clients, clients)
         parts = [f"{some[1]:,} of {clients:,} clients"] if some[1] < clients else []
         parts += [f"{some[0]:,} of {samples:,} test samples"] if some[0] < samples else []
@@ -278,10 +278,10 @@ class Simulation(Session):
 
     def _scale(self) -> dict[str, Any]:
         """How the study was divided; where clients were, the traffic of models, as it was and as the rates say."""
-        about = self.division.report(self.study.runs)
-        if self.division.kind == "clients" and self.team.rank == 0:
+        about = self.work_split.report(self.study.runs)
+        if self.work_split.kind == "clients" and self.team.rank == 0:
             first = self._start.iteration if self._start else 0
-            pairs = list(zip(self.study.runs, self.division.owners, strict=True))
+            pairs = list(zip(self.study.runs, self.work_split.owners, strict=True))
             last, ended = self.progress.iteration, self.progress.ended
             rows = [expected_rows(run, owner, first, ended.get(r, last)) for r, (run, owner) in enumerate(pairs)]
             width = choose_precision(self.study.precision, self.device)[1].itemsize * self.study.model.parameters
@@ -292,7 +292,7 @@ class Simulation(Session):
         return about
 
 
-def _own_data(data: Any, config: Config) -> Dataset | Federation | None:
+def _given_data(data: Any, config: Config) -> Dataset | Federation | None:
     """What a user gave as data; what should be known of it is said as a warning."""
     if data is None:
         return None
@@ -302,7 +302,7 @@ def _own_data(data: Any, config: Config) -> Dataset | Federation | None:
     return found.data
 
 
-def _own_graph(graph: Any, config: Config) -> Graph | None:
+def _given_graph(graph: Any, config: Config) -> Graph | None:
     if graph is None:
         return None
     explicit = "clients" in config.model_fields_set and "count" in config.clients.model_fields_set

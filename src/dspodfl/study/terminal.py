@@ -1,7 +1,7 @@
 """Everything that is printed goes through here.
 
 Text of strangers (names, labels, keys, paths) cannot command the terminal: control characters are shown, not sent. A
-stream that cannot be written to (closed, full, a pipe that nobody reads) never stops a run: the failure is remembered,
+stream that cannot be written to (closed, full, a pipe without a reader) never stops a run: the failure is remembered,
 and becomes the exit code at the end.
 """
 
@@ -118,7 +118,11 @@ ERR = Console(_err)
 
 
 def say(text: str) -> None:
-    """Print a line of plain text, or JSON."""
+    """Print a line of plain text, or JSON.
+
+    Args:
+        text: What is printed; control characters are replaced.
+    """
     _out.write(clean(text) + "\n")
     _out.flush()
 

@@ -65,7 +65,13 @@ class Stopwatch:
 
 
 def spent(seconds: Mapping[str, float]) -> str:
-    """One line that says what the time went into, the largest part first.
+    """Return one line that says what the time went into, the largest part first.
+
+    Args:
+        seconds: Stage -> seconds.
+
+    Returns:
+        The line.
 
     >>> spent({"building": 0.02, "training": 90.0, "evaluation": 30.0, "writing": 1.25})
     'time: training 1 min 30 s (74%), evaluation 30 s (25%), writing 1.2 s (1%), building 0.0 s (0%)'
@@ -76,7 +82,7 @@ def spent(seconds: Mapping[str, float]) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """A duration as people say it.
+    """Return a duration in words.
 
     >>> in_words(0.31), in_words(42.4), in_words(754), in_words(5400), in_words(3e5)
     ('0.3 s', '42 s', '12 min 34 s', '1 h 30 min', '3 d 11 h')
@@ -98,7 +104,7 @@ def in_words(seconds: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """An estimate, as exact as an estimate is.
+    """Return an estimate of a duration in words, with few digits.
 
     >>> roughly(42), roughly(100), roughly(754), roughly(5400), roughly(3e5)
     ('less than a minute', '2 minutes', '13 minutes', '1.5 hours', '3.5 days')

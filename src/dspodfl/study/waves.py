@@ -18,7 +18,7 @@ from dspodfl.problem.models import Model
 _SHARE = 0.85
 """Of the memory that is free, what a wave may take: estimates are rough, and allocators round up."""
 _COPIES = 3.5
-"""Matrices of the models' size at a time: models, new models, gradients, and a half for what lies between."""
+"""Matrices of the models' size at a time: models, new models, gradients, and a half for intermediate values."""
 _LINK_BYTES, _FEW_LINKS = 200, 100_000
 """A link of a run that advances: its ends, rates, weights, events and delays; and those that are in `_BESIDES`."""
 _BESIDES = {"cpu": 0.5 * 2**30, "cuda": 4 * 2**30}
@@ -37,16 +37,16 @@ class Plan:
     halvings: int = 0
 
     def finished(self) -> Plan:
-        """After the first wave."""
+        """Return the plan after the first wave."""
         return replace(self, done=(*self.done, self.left[0]), left=self.left[1:])
 
     def halved(self) -> Plan:
-        """With every wave to come cut in two, where it is of more than one run."""
+        """Return the plan with every wave to come cut in two, where it is of more than one run."""
         left = [half for wave in self.left for half in _cut(wave, 2) if half]
         return replace(self, left=tuple(left), halvings=self.halvings + 1)
 
     def too_large(self, clients: int, why: str) -> str:
-        """What to say of a run that does not fit alone."""
+        """Return the message about a run that does not fit alone."""
         need, have = (self.fixed + clients * self.per_client) / 2**30, self.memory / 2**30
         return (
             f"out of memory: one run of {clients:,} clients needs about {need:.1f} GiB, and {have:.1f} GiB were free; "
@@ -54,7 +54,7 @@ class Plan:
         )
 
     def report(self) -> dict[str, Any]:
-        """What summary.json says of it."""
+        """Return what summary.json says of it."""
         return {
             "waves": [len(wave) for wave in (*self.done, *self.left)],
             "bytes_per_client": self.per_client,
@@ -74,19 +74,29 @@ def make_plan(
     fewest: int = 1,
     groups: Sequence[int] | None = None,
 ) -> Plan:
-    """As few waves as fit, of about equal size; runs of one seed stand together, since they share their minibatches.
+    """Plan as few waves as fit, of about equal size; runs of one seed are next to each other: they share minibatches.
 
-    ``memory`` is what is free on the device, in bytes; it is asked where it is not given. No wave has fewer than
-    ``fewest`` runs, unless its group has. Runs of different ``groups`` (a number for each run; None: all are of one)
-    are never in one wave, and the groups follow one another.
+    Args:
+        runs: The runs of the study.
+        model: What they train.
+        batch_size: Samples in a minibatch.
+        device: Where they are run.
+        dtype: The type of the models.
+        memory: What is free on the device, in bytes; None: as it says.
+        fewest: No wave has fewer runs, unless its group has.
+        groups: A number for each run; None: all are of one group. Runs of different groups are never in one wave, and
+            the groups follow one another.
+
+    Returns:
+        The plan; none of its waves is done.
     """
     free = free_memory(device) if memory is None else memory
     size = torch.finfo(dtype).bits // 8
     per_client = int(_COPIES * size * model.parameters + activations(model, batch_size) * size)
-    data = {id(run.data.dataset): run.data.dataset for run in runs}.values()
-    held = sum(d.x_train.nbytes + size * d.x_test.size for d in data)
+    datasets = dict.fromkeys(run.data.dataset for run in runs)  # runs may share one
+    held = sum(d.x_train.nbytes + size * d.x_test.size for d in datasets)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
-    size_of = [run.clients * per_client + _link_bytes(run.wiring.topology.graph.links) for run in runs]
+    size_of = [run.clients * per_client + _link_bytes(run.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
     of_group: dict[int, list[int]] = {}
     for r in sorted(range(len(runs)), key=lambda r: runs[r].seed):
@@ -112,14 +122,21 @@ def _link_bytes(links: int) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device."""
+    """Return the memory that is free on a device.
+
+    Args:
+        device: A CPU, or a GPU.
+
+    Returns:
+        Bytes.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return machine.available()
 
 
 def activations(model: Model, batch_size: int) -> int:
-    """Numbers that a network keeps of one client's minibatch, and as many gradients of them; 0 for linear models."""
+    """Return the numbers that a network keeps of one client's minibatch, with their gradients; 0 for linear models."""
     if model.is_linear:
         return 0
     kept = 0

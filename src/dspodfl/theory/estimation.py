@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dspodfl.errors import InputError
-from dspodfl.problem import Shard, logistic_gradient, logistic_minimum
+from dspodfl.problem import ClientSamples, logistic_gradient, logistic_minimum
 from dspodfl.theory.formulas.constants import Constants, Floats, Rate
 
 Kind = Literal["exact", "certified"]
@@ -83,7 +83,7 @@ def _norm(matrix: Floats) -> float:
     return float(np.linalg.norm(matrix, 2))
 
 
-def _moments(shards: Sequence[Shard]) -> Floats:
+def _moments(shards: Sequence[ClientSamples]) -> Floats:
     """x_iᵀx_i / n_i. Shapes: -> (m, features, features)."""
     if not shards:
         raise InputError("shards", 0, "at least one client")
@@ -96,7 +96,7 @@ def _moments(shards: Sequence[Shard]) -> Floats:
 # --- ridge regression ------------------------------------------------------------------------------------------------
 
 
-def ridge(shards: Sequence[Shard], l2: float) -> Problem:
+def ridge(shards: Sequence[ClientSamples], l2: float) -> Problem:
     """Compute the exact constants of F_i(θ) = mean ½(θᵀx − y)² + (l2/2)‖θ‖².
 
     H_i = x_iᵀx_i/n_i + l2 I, H = mean H_i; μ_i, β_i = extreme eigenvalues of H_i; Hθ* = mean x_iᵀy_i/n_i;
@@ -137,7 +137,7 @@ def ridge(shards: Sequence[Shard], l2: float) -> Problem:
     )
 
 
-def ridge_sigma(shards: Sequence[Shard], batch: int, centre: Floats, reach: float) -> Floats:
+def ridge_sigma(shards: Sequence[ClientSamples], batch: int, centre: Floats, reach: float) -> Floats:
     """Compute σ_i of minibatches drawn with replacement, as a maximum over the ball ‖θ − centre‖ ≤ reach.
 
     σ_i² = max V_i(θ)/batch, V_i(θ) = mean_s ‖(A_s − Ā)θ − (b_s − b̄)‖², A_s = x_s x_sᵀ, b_s = y_s x_s: a convex
@@ -198,7 +198,7 @@ def added_sigma(deviation: float, parameters: int) -> float:
 # --- multinomial logistic regression ---------------------------------------------------------------------------------
 
 
-def logistic(shards: Sequence[Shard], classes: int, l2: float, tolerance: float = 1e-10) -> Problem:
+def logistic(shards: Sequence[ClientSamples], classes: int, l2: float, tolerance: float = 1e-10) -> Problem:
     """Compute certified constants of F_i(θ) = mean [ln Σ_c e^{θ_cᵀx} − θ_yᵀx] + (l2/2)‖θ‖², l2 > 0.
 
     ∇²F_i = mean (diag p − ppᵀ) ⊗ xxᵀ + l2 I. For a unit vector u, uᵀ(diag p − ppᵀ)u = Var_p(u) ≤ (max u − min u)²/4
@@ -242,7 +242,7 @@ def logistic(shards: Sequence[Shard], classes: int, l2: float, tolerance: float 
     )
 
 
-def logistic_sigma(shards: Sequence[Shard], batch: int) -> Floats:
+def logistic_sigma(shards: Sequence[ClientSamples], batch: int) -> Floats:
     """Bound σ_i² ≤ 2 mean‖x‖²/batch for minibatches drawn with replacement, at every θ.
 
     The gradient of one sample is (p − e_y) ⊗ x and ‖p − e_y‖² ≤ 2; a variance is at most a second moment.

@@ -1,4 +1,4 @@
-"""What a person sees: the command line, the console, and the HTML report."""
+"""The interfaces for users: the command line, the console, and the HTML report."""
 
 import lazy_loader
 

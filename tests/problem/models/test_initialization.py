@@ -1,4 +1,4 @@
-"""Initial values: addresses, laws, and the same numbers however they are asked for."""
+"""Initial values: addresses, distributions, and the same numbers however they are asked for."""
 
 import math
 import tracemalloc
@@ -66,13 +66,13 @@ def test_convolutions_follow_pytorch_s_default_law():
 
 def test_drawing_in_chunks_changes_no_value_and_bounds_memory(monkeypatch):
     count = 5 * 2**16 + 13
-    for law in (init.Law("uniform", 0.5), init.Law("normal", 2.0)):
+    for distribution in (init.InitialDistribution("uniform", 0.5), init.InitialDistribution("normal", 2.0)):
         monkeypatch.setattr(init, "CHUNK", 2**24)
-        whole = init.tensor(law, count, seed=5, t=2)
+        whole = init.tensor(distribution, count, seed=5, t=2)
         monkeypatch.setattr(init, "CHUNK", 2**16)
         out = torch.empty(count)
         tracemalloc.start()
-        init.tensor(law, count, seed=5, t=2, out=out)
+        init.tensor(distribution, count, seed=5, t=2, out=out)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert torch.equal(out, whole)
@@ -80,21 +80,21 @@ def test_drawing_in_chunks_changes_no_value_and_bounds_memory(monkeypatch):
 
 
 def test_normal_and_constant_laws_have_their_moments():
-    normal = init.tensor(init.Law("normal", 0.3), 100_000, seed=1, t=0)
+    normal = init.tensor(init.InitialDistribution("normal", 0.3), 100_000, seed=1, t=0)
     assert abs(normal.mean().item()) < 4 * 0.3 / math.sqrt(1e5)
     assert normal.std().item() == pytest.approx(0.3, rel=0.01)
-    assert init.tensor(init.Law("constant", 1.0), 4, seed=1, t=0).tolist() == [1.0] * 4
+    assert init.tensor(init.InitialDistribution("constant", 1.0), 4, seed=1, t=0).tolist() == [1.0] * 4
 
 
-def test_he_laws_use_fan_out_and_normalization_starts_as_the_identity():
-    conv = init.he_laws(nn.Conv2d(3, 64, 3))
+def test_he_distributions_use_fan_out_and_normalization_starts_as_the_identity():
+    conv = init.he_distributions(nn.Conv2d(3, 64, 3))
     assert conv["weight"].scale == pytest.approx(math.sqrt(2 / (64 * 9)))
-    assert conv["bias"] == init.Law("constant", 0.0)
-    assert init.he_laws(nn.Linear(5, 2))["weight"] == init.Law("normal", 0.01)
-    for laws in (init.he_laws, init.default_laws):
-        assert laws(nn.GroupNorm(2, 4)) == {
-            "weight": init.Law("constant", 1.0),
-            "bias": init.Law("constant", 0.0),
+    assert conv["bias"] == init.InitialDistribution("constant", 0.0)
+    assert init.he_distributions(nn.Linear(5, 2))["weight"] == init.InitialDistribution("normal", 0.01)
+    for distributions in (init.he_distributions, init.default_distributions):
+        assert distributions(nn.GroupNorm(2, 4)) == {
+            "weight": init.InitialDistribution("constant", 1.0),
+            "bias": init.InitialDistribution("constant", 0.0),
         }
 
 

@@ -109,7 +109,9 @@ def test_vgg11_has_the_gradients_and_scores_of_its_module(norm):
 def test_vgg11_with_the_head_of_imagenet_is_known():
     stacked = Stacked.of(build("vgg11", (3, 32, 32), 10, head="imagenet"))
     assert stacked is not None and stacked.width >= stacked.model.parameters
-    assert Stacked.of(build("vgg11", (3, 64, 64), 10, head="imagenet")) is None  # adaptive pooling of larger maps
+    assert (
+        Stacked.of(build("vgg11", (3, 64, 64), 10, head="imagenet")) is None
+    )  # adaptive pooling of larger out_channels
 
 
 def test_packing_permutes_and_pads_with_zeros():
@@ -163,7 +165,7 @@ def test_scores_in_chunks_are_the_scores(monkeypatch):
     stacked = Stacked.of(model)
     theta, x, _ = drawn(model, 3, 7)
     whole = stacked.scores(stacked.pack(theta), x[0])
-    monkeypatch.setattr("dspodfl.problem.models.stacked.network._ACTIVATIONS_AT_ONCE", 20_000)
+    monkeypatch.setattr("dspodfl.problem.models.stacked.network._MAX_ACTIVATION_BYTES", 20_000)
     torch.testing.assert_close(stacked.scores(stacked.pack(theta), x[0]), whole, rtol=0, atol=1e-12)
 
 

@@ -45,7 +45,7 @@ def save_checkpoint(folder, changes, **more):
         simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    return CheckpointStore(folder).sealed()[::-1]
+    return CheckpointStore(folder).committed()[::-1]
 
 
 def gone_on(folder, path, changes, **more):
@@ -141,7 +141,7 @@ def test_it_does_with_models_data_graphs_and_schedules_of_one_s_own(tmp_path):
 
 
 def test_shards_are_cut_where_they_would_be_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_NUMBERS_IN_A_SHARD", 100)
+    monkeypatch.setattr(checkpoint, "_MAX_NUMBERS_IN_A_SHARD", 100)
     monkeypatch.setattr(state, "MAX_ELEMENTS_PER_PIECE", 20)
     whole = run(tiny(**EVERYTHING))
     paths = save_checkpoint(tmp_path / "out", EVERYTHING)
@@ -183,7 +183,7 @@ def test_the_newest_are_kept_and_nothing_else(keep, tmp_path):
         simulation.open(run_folder, lambda: False)
         for _ in simulation:
             pass
-    found = [load(path).iteration for path in CheckpointStore(tmp_path / "out").sealed()]
+    found = [load(path).iteration for path in CheckpointStore(tmp_path / "out").committed()]
     assert found == [8, 6, 4, 2][:keep]
     assert len(list((tmp_path / "out" / FOLDER).iterdir())) == keep
 
@@ -242,7 +242,7 @@ def folder(stopped, tmp_path):
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_gone_on_from(what, folder):
     name, damage, says = DAMAGE[what]
-    newest, before = CheckpointStore(folder).sealed()
+    newest, before = CheckpointStore(folder).committed()
     damage(newest / name)
     with pytest.warns(UserWarning, match="resuming from the one of iteration 6 instead") as heard:
         again = run(resume=folder)
@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_gone_on_from(what
 @pytest.mark.parametrize("what", DAMAGE)
 def test_where_all_are_damaged_nothing_is_touched(what, folder):
     name, damage, says = DAMAGE[what]
-    for path in CheckpointStore(folder).sealed():
+    for path in CheckpointStore(folder).committed():
         damage(path / name)
     left = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(DataError, match=f"(?s){says}.*no whole checkpoint is left"):
@@ -264,10 +264,18 @@ def test_where_all_are_damaged_nothing_is_touched(what, folder):
 
 
 def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(folder):
-    path = CheckpointStore(folder).sealed()[0] / MANIFEST
+    path = CheckpointStore(folder).committed()[0] / MANIFEST
     path.write_text(path.read_text().replace('"format": 2', '"format": 4'))
     with pytest.raises(DataError, match=r"written by a later version of dspodfl \(format 4, here 3\)"):
         run(resume=folder)
+
+
+def test_a_manifest_of_another_kind_is_not_a_checkpoint(folder):
+    path = CheckpointStore(folder).committed()[0]
+    content = checkpoint.manifest(path) | {"kind": "run"}
+    (path / MANIFEST).write_bytes(checkpoint.signed(content))
+    with pytest.raises(DataError, match="is of kind 'run', not of a checkpoint"):
+        load(path)
 
 
 def test_a_shard_without_some_of_its_clients_is_found_out(tmp_path):
@@ -275,14 +283,15 @@ def test_a_shard_without_some_of_its_clients_is_found_out(tmp_path):
     found = load(made)
     pieces = list(found.pieces())
     store = CheckpointStore(tmp_path / "again")
-    aside = store.aside()
-    entries = checkpoint.shards(aside, "state-r0", pieces[:4]) | checkpoint.shards(aside, "state-r1", pieces[4:])
-    path = store.seal(aside, found, entries)
+    temporary = store.temporary()
+    parts = ("state-r0", pieces[:4]), ("state-r1", pieces[4:])
+    entries = {k: v for name, some in parts for k, v in checkpoint.shards(temporary, name, some).items()}
+    path = store.commit(temporary, found, entries)
     assert [piece.run for piece in load(path).pieces()] == list(range(10))  # shards of several writers are one
-    aside = store.aside()
-    half = checkpoint.shards(aside, "state-r0", pieces) | checkpoint.shards(aside, "state-r1", pieces[:1])
+    temporary = store.temporary()
+    half = checkpoint.shards(temporary, "state-r0", pieces) | checkpoint.shards(temporary, "state-r1", pieces[:1])
     with pytest.raises(DataError, match="run 0 does not have each of its 8 clients once"):
-        load(store.seal(aside, found, half))
+        load(store.commit(temporary, found, half))
 
 
 # --- full and unwritable disks --------------------------------------------------------------------------------
@@ -314,7 +323,7 @@ def test_a_disk_that_is_full_ends_the_run_and_leaves_the_last_checkpoint_whole(p
             with pytest.raises(DataError, match=r"a checkpoint could not be written .*No space left on device"):
                 run(tiny(**changes), out=folder)
         store = CheckpointStore(folder)
-        assert [load(path).iteration for path in store.sealed()] in ([2], [4, 2])  # the second may be there already
+        assert [load(path).iteration for path in store.committed()] in ([2], [4, 2])  # the second may be there already
         assert not list(store.folder.glob(".*"))
         assert_goes_on(folder, changes)
 
@@ -363,7 +372,7 @@ def test_a_real_disk_that_fills_up_leaves_the_last_checkpoint_whole(tmp_path):
         folder = tmp_path / "small" / "out"
         with pytest.raises(DataError, match=r"could not be written .*No space left on device"):
             run(tiny(**changes), out=folder)
-        whole = [load(path).iteration for path in CheckpointStore(folder).sealed()]  # no more: their files stay open
+        whole = [load(path).iteration for path in CheckpointStore(folder).committed()]  # no more: their files stay open
         assert whole and not list((folder / FOLDER).glob(".*"))
         shutil.copytree(folder, tmp_path / "rescued")
     assert_goes_on(tmp_path / "rescued", changes)
@@ -371,9 +380,9 @@ def test_a_real_disk_that_fills_up_leaves_the_last_checkpoint_whole(tmp_path):
 
 def test_only_the_clients_that_are_asked_for_are_read(folder):
     """Shards are mapped from their files, so that ranks can share them."""
-    found = load(CheckpointStore(folder).sealed()[0])
+    found = load(CheckpointStore(folder).committed()[0])
     mapped = Path("/proc/self/maps").read_text()
-    assert all(str(path) in mapped for path in CheckpointStore(folder).sealed()[0].glob("state-*"))
+    assert all(str(path) in mapped for path in CheckpointStore(folder).committed()[0].glob("state-*"))
     assert sum(len(piece.client) for piece in found.pieces())
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pandas as pd
@@ -18,10 +19,9 @@ from dspodfl.experiments.result import Outcome
 from dspodfl.study.store import files
 from dspodfl.study.store.checkpoint import FOLDER, CheckpointStore
 from dspodfl.study.store.folder import Folder
-from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, MANIFEST
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, MANIFEST, METRICS_LOG
 from dspodfl.study.store.lock import LOCK, Lock
 from dspodfl.study.store.manifest import Manifest
-from dspodfl.study.store.metrics_log import JOURNAL
 from dspodfl.ui.cli.verify import verify
 
 SWEEP = ("sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", "swept", "--quiet")
@@ -48,7 +48,7 @@ def stopped(folder, at=2, **changes):
 
 
 def died(folder, **changes):
-    """A run whose process was killed: a journal and a checkpoint, and no result."""
+    """A run whose process was killed: a log of metrics and a checkpoint, and no result."""
     from dspodfl import Simulation
     from dspodfl.study.store.run_folder import RunFolder
 
@@ -266,7 +266,9 @@ def test_overwriting_and_resuming_leave_files_of_others_alone(dspodfl, before):
     )
 
 
-@pytest.mark.parametrize("name", ["config.toml", "metrics.parquet", "summary.json", "network.png", JOURNAL, MANIFEST])
+@pytest.mark.parametrize(
+    "name", ["config.toml", "metrics.parquet", "summary.json", "network.png", METRICS_LOG, MANIFEST]
+)
 @pytest.mark.parametrize("content", ["mine", '{"name": "an app", "icons": []}', "[project]\nname = 'x'\n"])
 def test_a_foreign_file_whose_name_is_needed_is_refused_by_name(dspodfl, name, content):
     place(dspodfl.folder / "own", {name: content})
@@ -315,7 +317,7 @@ def test_the_configuration_that_a_study_is_read_from_is_not_overwritten(dspodfl)
 
 def test_what_is_overwritten_stays_until_something_is_measured(finished, monkeypatch):
     before = finished.written()
-    monkeypatch.setattr("dspodfl.study.study.simulate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("dspodfl.study.runner_wave.simulate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(tiny(seeds=2), out=finished.folder / "out", overwrite=True)
     assert finished.written() == before
@@ -331,8 +333,9 @@ def test_a_new_folder_has_its_configuration_from_the_start(dspodfl):
     run_folder = RunFolder(dspodfl.folder / "out", {"models": True, "record": False, "beside": ""})
     Simulation(tiny()).open(run_folder, lambda: False)
     assert set(listing(dspodfl.folder / "out")) == {"config.toml", MANIFEST, LOCK}
-    run_folder._files._lock._handle, handle = None, run_folder._files._lock._handle  # it dies
-    os.close(handle)
+    lock = run_folder._files._lock  # it dies: the system releases the lock, the file stays
+    lock._held.release(force=True)
+    lock._held = None
     shown = dspodfl("show", "out")
     assert shown.code == 2 and shown.err == (
         "error: out: nothing was measured yet; resume it with: dspodfl run --resume out\n"
@@ -345,7 +348,7 @@ def test_a_new_folder_has_its_configuration_from_the_start(dspodfl):
 
 def test_what_a_killed_process_has_left_is_cleaned_up_on_the_next_start(dspodfl):
     folder = died(dspodfl.folder / "out")
-    left = [".metrics.parquet.x7k_2abq", ".dspodfl-0123abcd", f".{JOURNAL}.aside", "checkpoints/.aside-00000009/x"]
+    left = [".metrics.parquet.x7k_2abq", ".dspodfl-0123abcd", ".metrics.journal.aside", "checkpoints/.aside-00000009/x"]
     place(folder, dict.fromkeys([*left, LOCK], ""))
     (folder / left.pop()).rename(folder / "checkpoints/.aside-00000009/state-000.safetensors")
     (dspodfl.folder / ".dspodfl-new-01234567").mkdir()
@@ -375,19 +378,19 @@ def test_what_a_complete_run_needs_no_more_is_deleted_when_it_is_noticed(finishe
     id_ = Folder(folder).manifest().id
     other = died(finished.folder / "other")
     shutil.copytree(other / FOLDER, folder / FOLDER)
-    (folder / JOURNAL).write_bytes((other / JOURNAL).read_bytes())
+    (folder / METRICS_LOG).write_bytes((other / METRICS_LOG).read_bytes())
     Folder(other).note(id=id_)
     assert finished("run", "--resume", "out", "--quiet").code == 0  # of another run: not ours to delete
-    assert (folder / JOURNAL).exists() and (folder / FOLDER).exists()
-    text = (folder / JOURNAL).read_text().splitlines()[0].rpartition("\t")[0]
+    assert (folder / METRICS_LOG).exists() and (folder / FOLDER).exists()
     from dspodfl.study.store.metrics_log import _line
 
-    record = json.loads(text)
+    record = json.loads((folder / METRICS_LOG).read_text().splitlines()[0])
     record["header"]["id"] = id_
-    (folder / JOURNAL).write_bytes(_line(record))
+    del record["crc32"]
+    (folder / METRICS_LOG).write_bytes(_line(record))
     Folder(folder).note(checkpoints=CheckpointStore(folder).files._inside(FOLDER) and ("00000001",))
     assert finished("run", "--resume", "out", "--quiet").code == 0
-    assert not (folder / JOURNAL).exists() and not (folder / FOLDER).exists()
+    assert not (folder / METRICS_LOG).exists() and not (folder / FOLDER).exists()
     shutil.rmtree(other)
     assert finished.written() == before
 
@@ -492,25 +495,25 @@ def test_a_cell_says_what_it_is(swept):
     assert about["versions"]["torch"] and "commit" in about
 
 
-def test_damaged_checkpoints_and_journals_are_named(tmp_path, monkeypatch):
+def test_damaged_checkpoints_and_logs_are_named(tmp_path, monkeypatch):
     folder = died(tmp_path / "out")
     (found,) = verify(folder)
     assert not found.damage
     checkpoint = folder / "checkpoints/00000001"
-    for path in (checkpoint / "state-000.safetensors", checkpoint / MANIFEST, folder / JOURNAL):
+    for path in (checkpoint / "state-000.safetensors", checkpoint / MANIFEST, folder / METRICS_LOG):
         content = path.read_bytes()
         flip(path)
         (found,) = verify(folder)
-        assert len(found.damage) == 1 and ("00000001" in found.damage[0] or JOURNAL in found.damage[0])
+        assert len(found.damage) == 1 and ("00000001" in found.damage[0] or METRICS_LOG in found.damage[0])
         path.write_bytes(content)
 
 
-def test_rows_that_a_damaged_journal_has_lost_are_said_and_measured_again(dspodfl):
+def test_rows_that_a_damaged_log_has_lost_are_said_and_measured_again(dspodfl):
     folder = died(dspodfl.folder / "out")
-    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
-    lines[2] = lines[2].replace(b"dgd", b"dgx")
-    (folder / JOURNAL).write_bytes(b"".join(lines))
-    said = f"out: {JOURNAL}: line 3 damaged, 2 rows are lost (after iteration 0, before iteration 4)\n"
+    lines = (folder / METRICS_LOG).read_bytes().splitlines(keepends=True)
+    lines[3:5] = [line.replace(b'"seed":0', b'"seed":1') for line in lines[3:5]]
+    (folder / METRICS_LOG).write_bytes(b"".join(lines))
+    said = f"out: {METRICS_LOG}: lines 4 to 5 damaged, 2 rows are lost (after iteration 0, before iteration 4)\n"
     shown = dspodfl("show", "out")
     assert shown.code == 0 and shown.err == said
     assert Result.load(folder).metrics["iteration"].unique().tolist() == [0, 4, 6]
@@ -531,28 +534,95 @@ def test_the_theory_says_so_too(dspodfl):
     assert dspodfl(*words).code == 2
     ridge = {"data": {"name": "ridge", "samples": 60, "dimension": 3}, "model": {"name": "linear"}}
     folder = died(dspodfl.folder / "died", **ridge)
-    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
-    (folder / JOURNAL).write_bytes(b"".join([*lines[:2], b"nonsense\n", *lines[3:]]))
+    lines = (folder / METRICS_LOG).read_bytes().splitlines(keepends=True)
+    (folder / METRICS_LOG).write_bytes(b"".join([*lines[:3], b"nonsense\n", b"\n", *lines[5:]]))
     answer = dspodfl("theory", "bound", "died/config.toml", "--compare", "died")
-    assert answer.code == 0 and "line 3 damaged, 2 rows are lost (after iteration 0, before iteration 4)" in answer.err
+    assert (
+        answer.code == 0
+        and "lines 4 to 5 damaged, 2 rows are lost (after iteration 0, before iteration 4)" in answer.err
+    )
 
 
-@pytest.mark.parametrize("end", [b"", b'{"n":4,"ro'])
+@pytest.mark.parametrize("end", [b"", b'{"n":8,"algo'])
 def test_half_a_line_at_the_end_is_no_damage(dspodfl, end):
     folder = died(dspodfl.folder / "out")
-    content = (folder / JOURNAL).read_bytes()
-    (folder / JOURNAL).write_bytes(content[:-30] if not end else content + end)
+    content = (folder / METRICS_LOG).read_bytes()
+    (folder / METRICS_LOG).write_bytes(content[:-30] if not end else content + end)
     assert dspodfl("show", "out").err == "" and dspodfl("verify", "out").code == 0
     assert dspodfl("run", "--resume", "out", "--quiet").err == ""
 
 
-def test_a_journal_whose_first_line_is_damaged_is_resumed_from_the_checkpoint(dspodfl):
+def test_a_log_whose_first_line_is_damaged_is_resumed_from_the_checkpoint(dspodfl):
     folder = died(dspodfl.folder / "out")
-    flip(folder / JOURNAL, 80)
+    flip(folder / METRICS_LOG, 80)
     answer = dspodfl("show", "out")
     assert answer.code == 2 and "line 1 damaged" in answer.err and "can be resumed" in answer.err
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
     assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)
+
+
+def as_version_0_1_wrote_it(folder):
+    """Replace the log of metrics of a run by the one that version 0.1 would have written."""
+    header, *rows = map(json.loads, (folder / METRICS_LOG).read_text().splitlines())
+    columns = list(dict.fromkeys(key for key in rows[0] if key not in ("n", "study", "crc32")))
+    records = [{"header": header["header"] | {"columns": columns}}]
+    for n in range(0, len(rows), 2):  # two runs: an evaluation
+        both = [[row[name] for name in columns] for row in rows[n : n + 2]]
+        records.append({"n": n, "rows": both, **rows[n + 1]["study"]})
+    texts = [json.dumps(record).encode() for record in records]
+    lines = [text + b"\t%08x\n" % zlib.crc32(text) for text in texts]
+    (folder / "metrics.journal").write_bytes(b"".join(lines))
+    (folder / METRICS_LOG).unlink()
+    return lines
+
+
+def test_a_log_of_version_0_1_is_read_and_a_run_with_it_is_resumed(dspodfl):
+    folder = died(dspodfl.folder / "out")
+    before = Result.load(folder)
+    as_version_0_1_wrote_it(folder)
+    found = Result.load(folder)
+    assert found.metrics.equals(before.metrics) and found.summary == before.summary
+    assert dspodfl("show", "out").code == dspodfl("verify", "out").code == 0
+    assert "not finished" in dspodfl("report", "out", "-o", "page.html").err
+    answer = dspodfl("run", "--resume", "out", "--quiet")
+    assert (answer.code, answer.err) == (0, "")
+    assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)
+    assert not (folder / "metrics.journal").exists() and not (folder / METRICS_LOG).exists()
+
+
+def test_rows_that_a_damaged_log_of_version_0_1_has_lost_are_said_and_measured_again(dspodfl):
+    folder = died(dspodfl.folder / "out")
+    lines = as_version_0_1_wrote_it(folder)
+    (folder / "metrics.journal").write_bytes(b"".join([*lines[:2], lines[2][:40] + b"\n", *lines[3:]]))
+    said = "out: metrics.journal: line 3 damaged, 2 rows are lost (after iteration 0, before iteration 4)\n"
+    assert dspodfl("show", "out").err == said
+    answer = dspodfl("run", "--resume", "out", "--quiet")
+    assert (answer.code, answer.err) == (0, said)
+    assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)
+
+
+def test_a_log_of_a_later_format_is_refused_in_one_line_and_stays_as_it_is(dspodfl):
+    from dspodfl.study.store.metrics_log import _line
+
+    folder = died(dspodfl.folder / "out")
+    first, *rest = (folder / METRICS_LOG).read_bytes().splitlines(keepends=True)
+    record = json.loads(first) | {"format": 2}
+    del record["crc32"]
+    (folder / METRICS_LOG).write_bytes(b"".join([_line(record), *rest]))
+    before = listing(folder)
+    for words in (["show", "out"], ["run", "--resume", "out", "--quiet"]):
+        answer = dspodfl(*words)
+        assert answer.code == 2 and answer.err.count("\n") == 1
+        assert "metrics.jsonl: written by a later version of dspodfl (format 2, here 1)" in answer.err
+    assert listing(folder) == before
+
+
+def test_the_log_is_read_by_pandas(tmp_path):
+    folder = died(tmp_path / "out")
+    table = pd.read_json(folder / METRICS_LOG, lines=True).dropna(subset="algorithm")
+    found = Result.load(folder).metrics
+    assert table["iteration"].tolist() == sorted(found["iteration"])
+    assert sorted(table["loss"]) == pytest.approx(sorted(found["loss"]), rel=1e-12)
 
 
 # --- the manifest ---------------------------------------------------------------------------------------------
@@ -632,6 +702,13 @@ def test_the_theory_s_folder_is_not_taken_for_a_sweep(dspodfl):
             assert dspodfl("verify", "told").out == "told: theory, 4 files, whole\n"
             (dspodfl.folder / "told" / MANIFEST).unlink()
     assert dspodfl("verify", "told").out.startswith("told: theory, 3 files, can be read, but have no checksums")
+    (dspodfl.folder / "told/result.json").write_text(json.dumps(record | {"format": 2}))
+    answer = dspodfl("show", "told")
+    assert (
+        answer.code == 2
+        and answer.err.count("\n") == 1
+        and "result.json is of kind 'theory bound', format 2" in answer.err
+    )
 
 
 # --- types, names, disks --------------------------------------------------------------------------------------
@@ -789,7 +866,7 @@ def test_an_interruption_says_nothing_was_written_only_where_it_is_so(dspodfl, m
 def test_a_folder_of_0_1_is_read_resumed_and_overwritten(dspodfl):
     folder = stopped(dspodfl.folder / "out")
     (folder / MANIFEST).unlink()
-    assert CheckpointStore(folder).sealed()
+    assert CheckpointStore(folder).committed()
     assert dspodfl("show", "out").code == 0
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
     assert Result.load(folder).metrics.equals(run(tiny(train={"iterations": 8})).metrics)

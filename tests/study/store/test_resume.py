@@ -19,8 +19,8 @@ from dspodfl.errors.signals import Interrupted
 from dspodfl.study.store import checkpoint
 from dspodfl.study.store.checkpoint import FOLDER, CheckpointStore, load
 from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.layout import METRICS_LOG
 from dspodfl.study.store.lock import LOCK, Lock
-from dspodfl.study.store.metrics_log import JOURNAL
 
 SPY = """
 import os, signal
@@ -89,8 +89,8 @@ def test_a_signal_puts_away_where_the_run_stands_and_resume_goes_on_to_the_same_
     assert answer.err == f"{where}; what was measured so far is in out; resume with: dspodfl run --resume out\n"
     assert (about["interrupted_at"], about["iterations_done"], about["complete"]) == (501, 450, False)
     assert metrics(folder)["iteration"].max() == 450
-    assert load(CheckpointStore(folder).sealed()[0]).iteration == about["interrupted_at"]
-    assert not (folder / JOURNAL).exists() and not (folder / LOCK).exists()
+    assert load(CheckpointStore(folder).committed()[0]).iteration == about["interrupted_at"]
+    assert not (folder / METRICS_LOG).exists() and not (folder / LOCK).exists()
     (dspodfl.folder / "calm").touch()
     answer = dspodfl("run", "--resume", "out", "--quiet")
     assert (answer.code, answer.out, answer.err) == (0, "", "")
@@ -112,9 +112,9 @@ def test_the_second_signal_stops_at_once_and_spoils_nothing(dspodfl, whole):
     (dspodfl.folder / "signals").write_text("SIGINT SIGTERM")
     answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
     assert answer.code == 143
-    assert answer.err == "interrupted at once; resume with: dspodfl run --resume out\n"
+    assert answer.err == "interrupted immediately; resume with: dspodfl run --resume out\n"
     folder = dspodfl.folder / "out"
-    assert load(CheckpointStore(folder).sealed()[0]).iteration == 400
+    assert load(CheckpointStore(folder).committed()[0]).iteration == 400
     assert Result.load(folder).metrics["iteration"].max() == 450
     (dspodfl.folder / "calm").touch()
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
@@ -133,17 +133,17 @@ def test_a_signal_that_comes_while_a_checkpoint_is_written_stops_at_once_and_lea
 
     monkeypatch.setattr(checkpoint, "write", interrupting)
     answer = dspodfl("run", "study.toml", "--out", "out", "--quiet", *changes("checkpoint.every_iterations=200"))
-    assert (answer.code, answer.err) == (130, "interrupted at once; resume with: dspodfl run --resume out\n")
+    assert (answer.code, answer.err) == (130, "interrupted immediately; resume with: dspodfl run --resume out\n")
     folder = dspodfl.folder / "out"
     assert [path.name for path in sorted((folder / FOLDER).iterdir())] == ["00000001", "00000002"]
-    assert load(CheckpointStore(folder).sealed()[0]).iteration == 400
+    assert load(CheckpointStore(folder).committed()[0]).iteration == 400
     (dspodfl.folder / "calm").touch()
     assert dspodfl("run", "--resume", "out", "--quiet").code == 0
     assert metrics(folder).equals(metrics(whole))
 
 
 def test_what_a_process_left_that_died_while_it_wrote_a_checkpoint_is_swept_away(stopped, whole):
-    (newest,) = CheckpointStore(stopped.folder / "out").sealed()
+    (newest,) = CheckpointStore(stopped.folder / "out").committed()
     half = shutil.copytree(newest, newest.with_name(".aside-00000002"))
     (half / "manifest.json").unlink()
     (half.with_name(".aside-00000007")).mkdir()
@@ -161,7 +161,7 @@ def test_a_run_can_be_interrupted_again_and_again(dspodfl, whole):
     assert dspodfl("run", "study.toml", "--out", "out", "--quiet").code == 130
     places = []
     while True:
-        places.append(load(CheckpointStore(dspodfl.folder / "out").sealed()[0]).iteration)
+        places.append(load(CheckpointStore(dspodfl.folder / "out").committed()[0]).iteration)
         if len(places) > 8:
             (dspodfl.folder / "calm").touch()
         answer = dspodfl("run", "--resume", "out", "--quiet")
@@ -191,7 +191,7 @@ def test_a_run_that_is_killed_is_readable_plottable_and_gone_on_with(dspodfl, wh
     on_the_cpu(monkeypatch)
     killed(dspodfl.folder, *changes("checkpoint.every_iterations=200"))
     folder = dspodfl.folder / "out"
-    assert not (folder / "summary.json").exists() and (folder / JOURNAL).is_file()
+    assert not (folder / "summary.json").exists() and (folder / METRICS_LOG).is_file()
     shown = dspodfl("show", "out")
     assert shown.code == 0
     assert "after 450 of 900 iterations" in shown.out
@@ -325,7 +325,7 @@ def test_two_runs_do_not_write_to_one_folder(stopped):
 
 
 def test_a_damaged_checkpoint_is_said_on_the_command_line(stopped, whole):
-    (newest,) = CheckpointStore(stopped.folder / "out").sealed()
+    (newest,) = CheckpointStore(stopped.folder / "out").committed()
     shutil.copytree(newest, newest.with_name("00000002"))
     Folder(stopped.folder / "out").note(checkpoints=("00000001", "00000002"))
     (newest.with_name("00000002") / "state-000.safetensors").write_bytes(b"")
@@ -337,7 +337,7 @@ def test_a_damaged_checkpoint_is_said_on_the_command_line(stopped, whole):
 
 
 def test_damage_everywhere_is_an_error_on_the_command_line(stopped):
-    for path in CheckpointStore(stopped.folder / "out").sealed():
+    for path in CheckpointStore(stopped.folder / "out").committed():
         (path / "manifest.json").write_text("{")
     before = stopped.written()
     answer = stopped("run", "--resume", "out")
@@ -350,7 +350,7 @@ def test_damage_everywhere_is_an_error_on_the_command_line(stopped):
 def test_a_new_run_takes_the_place_of_an_unfinished_one_where_that_is_wanted(stopped):
     answer = stopped("run", "study.toml", "--out", "out", "--quiet")
     assert answer.code == 2 and "--overwrite" in answer.err
-    assert CheckpointStore(stopped.folder / "out").sealed()
+    assert CheckpointStore(stopped.folder / "out").committed()
     words = ["--out", "out", "--overwrite", "--quiet", *changes("seed=3", "train.iterations=150")]
     assert stopped("run", "study.toml", *words).code == 0
     assert set(metrics(stopped.folder / "out")["seed"]) == {3}
@@ -400,7 +400,7 @@ def test_ctrl_c_in_python_puts_away_where_the_run_stands_and_is_raised(plainly, 
     with pytest.raises(Interrupted):
         run(tiny(**LONGER), out=tmp_path / "out", callbacks=[stop])
     assert signal.getsignal(signal.SIGINT) is before
-    assert load(CheckpointStore(tmp_path / "out").sealed()[0]).iteration == 10
+    assert load(CheckpointStore(tmp_path / "out").committed()[0]).iteration == 10
     assert Result.load(tmp_path / "out").summary["study"]["interrupted_at"] == 10
     assert run(resume=tmp_path / "out").metrics.equals(run(tiny(**LONGER)).metrics)
 

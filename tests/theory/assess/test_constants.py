@@ -16,8 +16,8 @@ LOGISTIC = {"model": {"name": "logistic", "l2": 0.2}}
 
 
 def made(**changes):
-    _, study, settings = build(tiny(**changes))
-    return study.model, settings[0].data
+    _, study = build(tiny(**changes))
+    return study.model, study.settings[0].data
 
 
 def gradients(model, data, theta):

@@ -9,7 +9,7 @@ from dspodfl.errors import InputError
 from dspodfl.network import Graph
 from dspodfl.network.events import Events
 from dspodfl.network.weights import matrix
-from dspodfl.study.builder import Own, build
+from dspodfl.study import UserInputs, build
 from dspodfl.theory.assess import sporadicity
 from dspodfl.theory.formulas.spectral import rho_tilde
 
@@ -18,7 +18,7 @@ HALF = {"law": "constant", "value": 0.5}
 
 def runs(**changes):
     own = changes.pop("own", None)
-    _, study, _ = build(tiny(algorithms=["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"], **changes), own)
+    _, study = build(tiny(algorithms=["dspodfl", "dgd", "rg", "sporadic_sgd", "dfedavg"], **changes), own)
     return {run.algorithm: run for run in study.runs}, study.iterations
 
 
@@ -28,7 +28,7 @@ def by_draws(run, iterations):
     for k in range(iterations):
         at = np.array([k])
         p = run.schedule.probabilities(at, run.rates)[1][0]
-        present, r, _ = run.wiring.at(at)
+        present, r, _ = run.topology.at(at)
         p = p if present is None else p * present[0]
         square = np.zeros((graph.n, graph.n))
         for fired in np.ndindex(*(2,) * graph.links):
@@ -104,17 +104,17 @@ def always(k, part, rates):
 
 
 def test_a_schedule_without_probabilities_is_refused_by_name():
-    own = Own(algorithms={"mine": Algorithm("mine", schedule=always)})
-    _, study, _ = build(tiny(algorithms=["mine:mine"]).model_copy(update={"algorithms": ["mine"]}), own)
+    own = UserInputs(algorithms={"mine": Algorithm("mine", schedule=always)})
+    _, study = build(tiny(algorithms=["mine:mine"]).model_copy(update={"algorithms": ["mine"]}), own)
     with pytest.raises(InputError, match="algorithms"):
         sporadicity(study.runs[0], study.iterations)
 
 
 def test_one_client_needs_no_mixing():
     graph = Graph.from_edges(1, [])
-    _, study, _ = build(
+    _, study = build(
         tiny(clients={"count": 1}, algorithms=["dspodfl"], graph={"kind": "complete", "allow_disconnected": True},
              data={"name": "ridge"}, model={"name": "linear"}),
-        Own(graph=graph),
+        UserInputs(graph=graph),
     )  # fmt: skip
     assert sporadicity(study.runs[0], 4).rho_tilde == 0.0

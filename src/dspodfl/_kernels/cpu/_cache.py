@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Compiled code that is kept on disk by Numba, with checksums. Importing this imports Numba.
+"""Compiled code that Numba caches on disk, with checksums. Importing this imports Numba.
 
-What is damaged is thrown away and compiled again; what cannot be kept is compiled each time. Neither stops a run.
+A damaged file is deleted and compiled again; code that cannot be cached is compiled each time. Neither stops a run.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 _DIGEST = hashlib.sha256().digest_size
 
 
-def kept(function: Any, **options: Any) -> Any:
-    """Compile a function when it is first called, and keep what comes of it on disk."""
+def cached(function: Any, **options: Any) -> Any:
+    """Compile a function when it is first called, and cache the compiled code on disk."""
     dispatcher = njit(**options)(function)
     try:
         dispatcher._cache = _Cache(function)

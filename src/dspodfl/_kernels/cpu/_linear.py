@@ -1,12 +1,12 @@
 # mypy: ignore-errors
 """The compiled code behind `dspodfl._kernels.cpu.linear`; importing this module imports Numba.
 
-The two products of a client, its scores W xᵀ and its gradient slopeᵀ x, are written in LLVM's vector instructions,
-block by block. What is added to what, and in which order, is thus settled here and not by the optimizer: a client's
-numbers depend on nothing that surrounds it. Each multiply-add is llvm.fmuladd, fused where the processor can; no flag
-allows the optimizer to assume away NaN and infinity.
+The two products of a client, its scores W xᵀ and its gradient gradᵀ x (grad = ∂ℓ/∂s), are written in LLVM's vector
+instructions, block by block. What is added to what, and in which order, is thus settled here and not by the optimizer:
+a client's numbers depend on nothing that surrounds it. Each multiply-add is llvm.fmuladd, fused where the processor
+can; no flag allows the optimizer to assume away NaN and infinity.
 
-All of it is one file: Numba keeps compiled code by the date of the file that it stands in, and of no other.
+All of it is one file: Numba keeps compiled code by the date of its file, and of no other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dspodfl._kernels.cpu._cache import kept
+from dspodfl._kernels.cpu._cache import cached
 
 LOSSES = ("hinge", "cross_entropy", "squared_error")
 _HINGE, _SQUARED_ERROR = LOSSES.index("hinge"), LOSSES.index("squared_error")
@@ -40,7 +40,7 @@ _CLASSES = 5 if _WIDE else 2
 _VECTORS = 4
 """Vectors of a tile of a model, side by side."""
 _FETCH = 5
-"""Cache lines asked for in advance at each step of a product, at most."""
+"""Cache lines prefetched at each step of a product, at most."""
 _INNER = 16_000
 """Bytes of the models of a run that are mixed at a time: half of the innermost cache."""
 _SPINS = 2000
@@ -120,23 +120,23 @@ class _Vectors:
         return total
 
 
-def _ask(builder: Any, address: Any) -> None:
+def _prefetch_line(builder: Any, address: Any) -> None:
     kind = ir.FunctionType(ir.VoidType(), [_POINTER, _SHORT, _SHORT, _SHORT])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     builder.call(prefetch, [builder.inttoptr(address, _POINTER), _SHORT(0), _SHORT(2), _SHORT(1)])
 
 
-def _ask_ahead(builder: Any, ahead: Any, stride: Any, step: Any) -> None:
-    """At this step of a loop, ask for the lines of the next `stride` bytes from `ahead` on; 0 is nothing to ask for."""
+def _prefetch_ahead(builder: Any, ahead: Any, stride: Any, step: Any) -> None:
+    """At this step of a loop, prefetch the lines of the next `stride` bytes from `ahead` on; 0: nothing to prefetch."""
     with builder.if_then(builder.icmp_signed("!=", ahead, _LONG(0))):
         address = builder.add(ahead, builder.mul(stride, step))
         for line in range(_FETCH):
             with builder.if_then(builder.icmp_signed("<", _LONG(LINE * line), stride)):
-                _ask(builder, builder.add(address, _LONG(LINE * line)))
+                _prefetch_line(builder, builder.add(address, _LONG(LINE * line)))
 
 
 def _scores(classes: int) -> Callable[..., None]:
-    """The scores of four samples for so many classes: out[c, b] = Σ_f w[c, f] x[b, f]."""
+    """The scores of four samples for ``classes`` classes: out[c, b] = Σ_f w[c, f] x[b, f]."""
 
     @intrinsic
     def scores(typing, like, x, x_row, w, w_row, out, out_row, ahead, stride):
@@ -157,7 +157,7 @@ def _scores(classes: int) -> Callable[..., None]:
 
             whole = builder.and_(w_row, _LONG(-v.lanes))
             with cgutils.for_range_slice(builder, _LONG(0), whole, _LONG(v.lanes), _LONG) as (f, step):
-                _ask_ahead(builder, ahead, stride, step)
+                _prefetch_ahead(builder, ahead, stride, step)
                 add(f, None)
             rest = builder.sub(w_row, whole)
             with builder.if_then(builder.icmp_signed(">", rest, _LONG(0))):
@@ -173,19 +173,19 @@ def _scores(classes: int) -> Callable[..., None]:
 
 
 def _tile(classes: int, vectors: int, masked: bool) -> Callable[..., None]:
-    """A tile of the new model: out = keep·θ + Σ_j weight_j θ_j + Σ_b slope[c, b] x[b, f], in this order."""
+    """A tile of the new model: out = keep·θ + Σ_j weight_j θ_j + Σ_b grad[c, b] x[b, f], in this order."""
 
     @intrinsic
     def tile(
-        typing, like, out, own, offset, row, keep, others, weights, count, x, x_row, slope, slope_row, batch, rest,
+        typing, like, out, own, offset, row, keep, neighbours, weights, count, x, x_row, grad, grad_row, batch, rest,
         ahead, stride,
     ):  # fmt: skip
         def code(context, builder, signature, args):
-            _, out, own, offset, row, keep, others, weights, count = args[:9]
-            x, x_row, slope, slope_row, batch, rest, ahead, stride = args[9:]
+            _, out, own, offset, row, keep, neighbours, weights, count = args[:9]
+            x, x_row, grad, grad_row, batch, rest, ahead, stride = args[9:]
             v = _Vectors(builder, context.get_data_type(like.dtype))
             mask = v.first(rest) if masked else None
-            out, own, others, weights, x, slope = map(v.pointer, (out, own, others, weights, x, slope))
+            out, own, neighbours, weights, x, grad = map(v.pointer, (out, own, neighbours, weights, x, grad))
             starts = [builder.add(offset, builder.mul(row, _LONG(c))) for c in range(classes)]
             spots = [[builder.add(start, _LONG(i * v.lanes)) for i in range(vectors)] for start in starts]
             share = v.spread(keep)
@@ -194,19 +194,19 @@ def _tile(classes: int, vectors: int, masked: bool) -> Callable[..., None]:
                 for line in spots
             ]
             with cgutils.for_range(builder, count, intp=_LONG) as loop:
-                other = builder.gep(others, [loop.index], source_etype=_LONG)
-                other = v.pointer(builder.load(other, typ=_LONG, align=8))
+                neighbour = builder.gep(neighbours, [loop.index], source_etype=_LONG)
+                neighbour = v.pointer(builder.load(neighbour, typ=_LONG, align=8))
                 weight = v.spread(v.scalar(v.at(weights, loop.index)))
                 for line, totals in zip(spots, cells, strict=True):
                     for spot, total in zip(line, totals, strict=True):
-                        v.multiply_add(weight, v.load(v.at(other, spot), mask), total)
+                        v.multiply_add(weight, v.load(v.at(neighbour, spot), mask), total)
             with cgutils.for_range(builder, batch, intp=_LONG) as loop:
-                _ask_ahead(builder, ahead, stride, loop.index)
+                _prefetch_ahead(builder, ahead, stride, loop.index)
                 sample = v.at(x, builder.mul(x_row, loop.index))
                 inputs = [v.load(v.at(sample, _LONG(i * v.lanes))) for i in range(vectors)]
-                slopes = v.at(slope, loop.index)
+                grads = v.at(grad, loop.index)
                 for c, totals in enumerate(cells):
-                    factor = v.spread(v.scalar(v.at(slopes, builder.mul(slope_row, _LONG(c)))))
+                    factor = v.spread(v.scalar(v.at(grads, builder.mul(grad_row, _LONG(c)))))
                     for value, total in zip(inputs, totals, strict=True):
                         v.multiply_add(factor, value, total)
             for line, totals in zip(spots, cells, strict=True):
@@ -238,10 +238,10 @@ def _bare(typing, array):
 
 @intrinsic
 def _prefetch(typing, address):
-    """Ask for a cache line."""
+    """Prefetch a cache line."""
 
     def code(context, builder, signature, args):
-        _ask(builder, args[0])
+        _prefetch_line(builder, args[0])
         return context.get_dummy_value()
 
     return types.void(_INT), code
@@ -258,7 +258,7 @@ def _add(typing, address):
 
 
 @intrinsic
-def _see(typing, address):
+def _read_counter(typing, address):
     """A shared counter, before all that is read afterwards."""
 
     def code(context, builder, signature, args):
@@ -269,7 +269,7 @@ def _see(typing, address):
 
 @intrinsic
 def _claim(typing, address, old):
-    """Count a shared counter on from `old`; whether it still stood there."""
+    """Add one to a shared counter if it is `old`; whether it was."""
 
     def code(context, builder, signature, args):
         pointer = builder.inttoptr(args[0], _LONG.as_pointer())
@@ -294,8 +294,8 @@ def _pause(typing):
 
 _Work = namedtuple(
     "_Work",
-    "theta other x scale shift labels targets rows batch_of step ptr col link active loss l2 far "
-    "xs s others weights starts coming",
+    "theta back_buffer x scale shift labels targets rows batch_of step ptr col link active loss l2 far "
+    "xs s neighbours weights starts coming",
 )
 
 
@@ -320,8 +320,8 @@ def _convert(x, row, scale, shift, out):
 
 
 @_compile
-def _slopes(s, labels, targets, batch, factor, loss):
-    """Turn the scores s[c, b] of a minibatch into minus their slopes."""
+def _loss_gradients(s, labels, targets, batch, factor, loss):
+    """Turn the scores s[c, b] of a minibatch into minus the gradients of the loss with respect to them."""
     classes = s.shape[0]
     one, zero = s.dtype.type(1), s.dtype.type(0)
     for b in range(batch.size):
@@ -330,8 +330,8 @@ def _slopes(s, labels, targets, batch, factor, loss):
             continue
         label = labels[batch[b]]
         if loss == _HINGE:
-            # Without branches, which would be guessed wrong half of the time: the label counts like the others, and
-            # is taken off again.
+            # Without branches, which would be guessed wrong half of the time: the label counts like the other
+            # classes, and is taken off again.
             own = s[label, b]
             count = zero - (one if one - own + own > zero else zero)
             for c in range(classes):
@@ -354,7 +354,7 @@ def _slopes(s, labels, targets, batch, factor, loss):
 
 @_compile
 def _pace(w, classes, row, comes):
-    """Lines to ask for at a step, so that the coming rows are asked for all along, and not faster than they come."""
+    """Lines to prefetch at a step, so that the next rows are prefetched throughout, and not faster than they arrive."""
     lanes = _VECTOR // w.s.itemsize
     steps = -(-classes // _CLASSES) * w.rows.shape[2] * (row // lanes // SAMPLES + -(-row // (_VECTORS * lanes)))
     lines = -(-comes * w.theta.shape[1] * w.s.itemsize // LINE)
@@ -363,7 +363,7 @@ def _pace(w, classes, row, comes):
 
 @_compile
 def _span(coming, comes, which, spot, wide, steps, lines):
-    """The next stretch of the coming rows to ask for in a loop of so many steps, and where the one after begins."""
+    """The next stretch of the next rows to prefetch in a loop of ``steps`` steps, and where the one after begins."""
     if which == comes or steps == 0:
         return 0, 0, which, spot
     length = -(-wide // (-(-wide // (steps * lines * LINE))))
@@ -375,15 +375,15 @@ def _span(coming, comes, which, spot, wide, steps, lines):
 
 
 @_compile
-def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot, lines):
+def _update(w, out, own, classes, row, keep, count, batch, comes, which, spot, lines):
     """The new model, tile by tile, of the old one, `count` neighbours and `batch` samples."""
     s = w.s
     size = s.itemsize
     lanes = _VECTOR // size
     wide = w.theta.shape[1] * size
-    others, weights = _at(w.others), _at(w.weights)
+    neighbours, weights = _at(w.neighbours), _at(w.weights)
     x, x_row = _at(w.xs), w.xs.shape[1]
-    slopes, s_row = _at(s), s.shape[1]
+    grads, s_row = _at(s), s.shape[1]
     f = 0
     while f < row:
         whole = f + _VECTORS * lanes <= row
@@ -392,11 +392,11 @@ def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot, li
         c = 0
         while c < classes:
             here = c * row + f
-            slope = slopes + c * s_row * size
+            grad = grads + c * s_row * size
             many = c + _CLASSES <= classes
             go, by, which, spot = _span(w.coming, comes, which, spot, wide, batch, lines)
-            mixing = (here, row, keep, others, weights, count)
-            product = (x_here, x_row, slope, s_row, batch, rest, go, by)
+            mixing = (here, row, keep, neighbours, weights, count)
+            product = (x_here, x_row, grad, s_row, batch, rest, go, by)
             args = mixing + product
             if whole and many:
                 _tile_of_many(s, out, own, *args)
@@ -411,21 +411,21 @@ def _renew(w, out, own, classes, row, keep, count, batch, comes, which, spot, li
 
 
 @_compile
-def _blend(s, out, own, start, stop, keep, others, weights, count):
-    """Columns start to stop − 1 of the new model without its gradient, which `_renew` then adds."""
+def _mix_columns(s, out, own, start, stop, keep, neighbours, weights, count):
+    """Columns start to stop − 1 of the new model without its gradient, which `_update` then adds."""
     lanes = _VECTOR // s.itemsize
     f = start
     while f + _VECTORS * lanes <= stop:
-        _tile_of_one(s, out, own, f, 0, keep, others, weights, count, out, 0, out, 0, 0, 0, 0, 0)
+        _tile_of_one(s, out, own, f, 0, keep, neighbours, weights, count, out, 0, out, 0, 0, 0, 0, 0)
         f += _VECTORS * lanes
     while f < stop:
-        _edge_of_one(s, out, own, f, 0, keep, others, weights, count, out, 0, out, 0, 0, stop - f, 0, 0)
+        _edge_of_one(s, out, own, f, 0, keep, neighbours, weights, count, out, 0, out, 0, 0, stop - f, 0, 0)
         f += lanes
 
 
 @_compile
-def _minus_slopes(w, own, row, batch, soon, step, comes, lines):
-    """Gather and convert a minibatch, its scores, and minus the slopes of the loss times the step."""
+def _negative_gradients(w, own, row, batch, soon, step, comes, lines):
+    """Gather and convert a minibatch, its scores, and minus the gradients with respect to them, times the step."""
     s = w.s
     classes, s_row = s.shape
     size = s.itemsize
@@ -456,7 +456,7 @@ def _minus_slopes(w, own, row, batch, soon, step, comes, lines):
     factor = step / s.dtype.type(batch.size)
     if w.loss == _HINGE:
         factor /= s.dtype.type(classes)
-    _slopes(s, w.labels, w.targets, batch, factor, w.loss)
+    _loss_gradients(s, w.labels, w.targets, batch, factor, w.loss)
     return which, spot
 
 
@@ -468,7 +468,7 @@ def _links(w, now, t, n, at):
     for e in range(w.ptr[n], w.ptr[n + 1]):
         weight = w.active[t, w.link[e]]
         if weight != 0:
-            w.others[at + count] = _at(now) + w.col[e] * now.shape[1] * now.itemsize
+            w.neighbours[at + count] = _at(now) + w.col[e] * now.shape[1] * now.itemsize
             w.weights[at + count] = weight
             total += weight
             count += 1
@@ -478,7 +478,7 @@ def _links(w, now, t, n, at):
 @_compile
 def _mix(w, t, begin, end):
     """Mix a whole run, a few columns at a time: they stay in the innermost cache, where all clients find them."""
-    now, new = (w.theta, w.other) if t % 2 == 0 else (w.other, w.theta)
+    now, new = (w.theta, w.back_buffer) if t % 2 == 0 else (w.back_buffer, w.theta)
     columns = now.shape[1]
     wide = columns * now.itemsize
     at = 0
@@ -497,19 +497,19 @@ def _mix(w, t, begin, end):
             if count:
                 own, out = _at(now) + n * wide, _at(new) + n * wide
                 stop = min(f + chunk, columns)
-                others = _at(w.others) + (at + 1) * w.others.itemsize
+                neighbours = _at(w.neighbours) + (at + 1) * w.neighbours.itemsize
                 weights = _at(w.weights) + (at + 1) * w.weights.itemsize
-                _blend(w.s, out, own, f, stop, w.weights[at], others, weights, count)
+                _mix_columns(w.s, out, own, f, stop, w.weights[at], neighbours, weights, count)
 
 
 @_compile
 def _client(w, t, n, t_next, n_next, mixed):
-    """Client n's iteration t, from one buffer to the other; t = T brings it home to `theta`. Next come t', n'."""
+    """Client n's iteration t, from one buffer to the other; t = T copies it to `theta`. Next come t', n'."""
     if t == w.rows.shape[0]:
         for i in range(w.theta.shape[1]):  # an assignment of slices would take seconds to compile
-            w.theta[n, i] = w.other[n, i]
+            w.theta[n, i] = w.back_buffer[n, i]
         return
-    now, new = (w.theta, w.other) if t % 2 == 0 else (w.other, w.theta)
+    now, new = (w.theta, w.back_buffer) if t % 2 == 0 else (w.back_buffer, w.theta)
     columns = now.shape[1]
     wide = columns * now.itemsize
     own, out = _at(now) + n * wide, _at(new) + n * wide
@@ -538,21 +538,21 @@ def _client(w, t, n, t_next, n_next, mixed):
         soon = batch[:0]
         if t_next < w.rows.shape[0] and w.step[t_next, n_next] != 0:
             soon = w.rows[t_next, w.batch_of[n_next]]
-        which, spot = _minus_slopes(w, own, row, batch, soon, step, comes, lines)
+        which, spot = _negative_gradients(w, own, row, batch, soon, step, comes, lines)
         size = batch.size
     if count and (mixed or w.far):
         if not mixed:  # whole rows in order: the processor then runs ahead in the memory
-            _blend(w.s, out, own, none, columns, keep, _at(w.others), _at(w.weights), count)
+            _mix_columns(w.s, out, own, none, columns, keep, _at(w.neighbours), _at(w.weights), count)
         base, keep, count = out, one, 0
     if size or base == own:
-        _renew(w, out, base, classes, row, keep, count, size, comes, which, spot, lines)
+        _update(w, out, base, classes, row, keep, count, size, comes, which, spot, lines)
 
 
 @_compile
 def _wait(counter, due):
-    """Wait until a shared counter has come so far; how often others were let run meanwhile."""
+    """Wait until a shared counter is at least `due`; how often other threads were let run meanwhile."""
     spins = 0
-    while _see(counter) < due:
+    while _read_counter(counter) < due:
         spins += 1
         if spins < _SPINS:
             _pause()
@@ -562,20 +562,20 @@ def _wait(counter, due):
 
 
 def work(
-    theta, other, x, scale, shift, labels, targets, rows, batch_of, step, ptr, col, link, active, loss, l2, far,
-    xs, s, others, weights, starts, coming, first, runs, clients, bounds, group, counters, me, home,
+    theta, back_buffer, x, scale, shift, labels, targets, rows, batch_of, step, ptr, col, link, active, loss, l2, far,
+    xs, s, neighbours, weights, starts, coming, first, runs, clients, bounds, group, counters, me, end_in_theta,
 ):  # fmt: skip
     """One thread's share of the work, run by run if any are given, else client by client.
 
     A thread may come late or never, since nothing is assigned: `counters` say what is claimed and how much is done.
-    Gives how often it let others run while it waited.
+    Returns how often it let other threads run while it waited.
     """
     w = _Work(
-        _bare(theta), _bare(other), _bare(x), scale, shift, _bare(labels), _bare(targets), _bare(rows),
+        _bare(theta), _bare(back_buffer), _bare(x), scale, shift, _bare(labels), _bare(targets), _bare(rows),
         _bare(batch_of), _bare(step), _bare(ptr), _bare(col), _bare(link), _bare(active), loss, l2, far,
-        _bare(xs), _bare(s), _bare(others), _bare(weights), _bare(starts), _bare(coming),
+        _bare(xs), _bare(s), _bare(neighbours), _bare(weights), _bare(starts), _bare(coming),
     )  # fmt: skip
-    last = rows.shape[0] + (rows.shape[0] % 2 if home else 0)
+    last = rows.shape[0] + (rows.shape[0] % 2 if end_in_theta else 0)
     done = _at(counters)
     whole_runs = runs.size > 0
     if whole_runs:
@@ -593,13 +593,13 @@ def work(
     threads = bounds.size - 1
     yields = 0
     for t in range(last):
-        for k in range(threads):  # its own clients, whose models are in its cache, and then those of others
+        for k in range(threads):  # its own clients, whose models are in its cache, and then those of other threads
             q = (me + k) % threads
             begin, end = bounds[q], bounds[q + 1]
             claimed = done + (q + 1) * counters.shape[1] * counters.itemsize
             tickets = -(-(end - begin) // group)
             while True:
-                ticket = _see(claimed)
+                ticket = _read_counter(claimed)
                 if ticket >= (t + 1) * tickets:
                     break
                 if not _claim(claimed, ticket):
@@ -615,7 +615,7 @@ def work(
 
 
 def cluster(ptr, col, clients, size):
-    """The clients in groups of neighbours, each begun beside an earlier one and grown by who has most links to it."""
+    """The clients in groups of neighbours: each begins next to an earlier one and grows by the most linked client."""
     order = np.empty(clients.size, np.int64)
     seen = np.empty(col.size + 1, np.int64)
     links = np.full(ptr.size - 1, -1)  # to the group that grows; less than 0: has its place already, or needs none
@@ -651,5 +651,5 @@ def cluster(ptr, col, clients, size):
     return order
 
 
-work = kept(work, error_model="numpy", boundscheck=False, nogil=True)
-cluster = kept(cluster, error_model="numpy", boundscheck=False, nogil=True)
+work = cached(work, error_model="numpy", boundscheck=False, nogil=True)
+cluster = cached(cluster, error_model="numpy", boundscheck=False, nogil=True)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numba import uint32, uint64
 
-from dspodfl._kernels.cpu._cache import kept
+from dspodfl._kernels.cpu._cache import cached
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
@@ -18,9 +18,9 @@ LANES = 64
 """Addresses at a time; a register holds some of them."""
 
 
-@partial(kept, nogil=True, boundscheck=False)
+@partial(cached, nogil=True, boundscheck=False)
 def _rounds(s):
-    """Ten rounds of all lanes. The four words of the counter and the two of the key lie one behind the other in s.
+    """Ten rounds of all lanes. In s are the four words of the counter, then the two of the key.
 
     Distances between them are constants, so that the compiler sees that lanes do not touch each other.
     """
@@ -34,7 +34,7 @@ def _rounds(s):
         w0, w1 = uint32(w0 + _W0), uint32(w1 + _W1)
 
 
-@partial(kept, nogil=True, boundscheck=False)
+@partial(cached, nogil=True, boundscheck=False)
 def fill(out, seed, i, j, k, upper, first, s):
     """Words at addresses. Shapes: out (rows, columns, slots), addresses (rows, columns), s (6 · LANES,) scratch.
 

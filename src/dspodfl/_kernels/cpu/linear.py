@@ -1,4 +1,4 @@
-"""Many iterations of many runs of linear models at once, on the cores of the processor, in code compiled by Numba.
+"""Many iterations of many runs of linear models in one call, on the cores of the processor, in code compiled by Numba.
 
     θ_n ← (1 − Σ_j w_nj) θ_n + Σ_j w_nj θ_j − α v ∇F_n(θ_n)
 
@@ -32,7 +32,7 @@ def available() -> bool:
 
 def advance(
     theta: Array,
-    other: Array,
+    back_buffer: Array,
     x: Array,
     scale: float,
     shift: float,
@@ -50,7 +50,7 @@ def advance(
     bias: bool,
     l2: float,
     threads: int,
-    home: bool = True,
+    end_in_theta: bool = True,
     order: Array | None = None,
 ) -> int:
     """Advance the models of all runs that are alive, in place, by as many iterations as `rows` has.
@@ -60,7 +60,8 @@ def advance(
 
     Args:
         theta: The models (clients, classes · features), float32 or float64; features include the constant 1.
-        other: Room for as many models; what it holds before and after has no meaning.
+        back_buffer: Room for as many models: even iterations write to it, odd ones to `theta`. Its content before
+            and after has no meaning.
         x: Samples as stored (samples, inputs), uint8 or float32.
         scale: An input is x · scale + shift, in float32 ...
         shift: ... each of the two operations rounded.
@@ -78,13 +79,14 @@ def advance(
         bias: Whether the last feature is the constant 1, which `x` does not hold.
         l2: Adds l2 · θ to the gradients.
         threads: How many threads share the work.
-        home: Whether the models end in `theta` whatever the number of iterations; else after an odd one in `other`.
+        end_in_theta: Whether the models end in `theta` whatever the number of iterations; if not, they end in
+            `back_buffer` after an odd number.
         order: The clients to advance, where not all of them, in the order to take them in.
 
     Returns:
-        How often threads that waited for each other let something else run: many mean that the cores are busy.
+        How often threads that waited for each back_buffer let something else run: many mean that the cores are busy.
     """
-    for array in (theta, other, x, y, rows, step, active):
+    for array in (theta, back_buffer, x, y, rows, step, active):
         if not array.flags.c_contiguous:
             raise ValueError("advance needs C-contiguous arrays")
     ptr, col, link, first, batch_of = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, link, first, batch_of))
@@ -131,9 +133,9 @@ def advance(
             np.empty(links + 2, np.int64),
         )
         numbers = (_linear.LOSSES.index(loss), theta.dtype.type(l2), far)
-        data = (theta, other, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
-        turns = (first, whole_runs, clients, bounds, group, counters, me, home)
-        args = (*data, ptr, col, link, active, *numbers, *scratch, *turns)
+        data = (theta, back_buffer, x, np.float32(scale), np.float32(shift), labels, targets, rows, batch_of, step)
+        division = (first, whole_runs, clients, bounds, group, counters, me, end_in_theta)
+        args = (*data, ptr, col, link, active, *numbers, *scratch, *division)
         return int(_linear.work(*args) or 0)
 
     helpers = [_pool().submit(part, me) for me in range(1, threads)]
@@ -145,7 +147,7 @@ def advance(
 
 
 def clustered(ptr: Array, col: Array, clients: Array, group: int) -> Array:
-    """The clients in the order in which models that are far are gone through: groups of neighbours."""
+    """The clients in the order in which models that are far are computed: groups of neighbours."""
     from dspodfl._kernels.cpu import _linear
 
     ptr, col, clients = (np.ascontiguousarray(a, np.int64) for a in (ptr, col, clients))
@@ -162,25 +164,25 @@ def _group(theta: Array, clients: int, threads: int) -> int:
 
 
 def join(
-    theta: Array, other: Array, came: Array, ptr: Array, col: Array, link: Array, active: Array, place: Array
+    theta: Array, back_buffer: Array, received: Array, ptr: Array, col: Array, link: Array, active: Array, place: Array
 ) -> None:
-    """Add to new models what their neighbours elsewhere bring:  other_n ← other_n + Σ_h w_nh (came_h − θ_n).
+    """Add to new models what their neighbours on other ranks contribute:  other_n ← other_n + Σ_h w_nh (came_h − θ_n).
 
     Args:
         theta: The models before this iteration (clients, width).
-        other: The models after it, as far as they are known here; in place.
-        came: The neighbours' models that have come, one after the other (rows, width).
+        back_buffer: The models after it, as far as they are known here; in place.
+        received: The neighbours' models that were received, one after the other (rows, width).
         ptr: The neighbours elsewhere of client n are col[ptr[n] : ptr[n + 1]].
         col: See `ptr`.
         link: The number of the link to each of them.
         active: Weight of each link (links,); at 0 the neighbour is not read.
-        place: Which row of `came` each neighbour elsewhere is, if it came.
+        place: Which row of `received` each neighbour on another rank is, if it was received.
     """
     from dspodfl._kernels.cpu import _halo
 
     most = int(np.diff(ptr).max(initial=0)) + 1
     room = np.empty(most, np.int64), np.empty(most, theta.dtype)
-    _halo.join(theta, other, came, ptr, col, link, active, place, *room)
+    _halo.join(theta, back_buffer, received, ptr, col, link, active, place, *room)
 
 
 @cache

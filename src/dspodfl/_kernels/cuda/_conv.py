@@ -2,9 +2,10 @@
 """The Triton side of `dspodfl._kernels.cuda.conv`, which imports this module only where there is Triton.
 
 A 3×3 convolution is a matrix product whose left factor, the pixels' neighbourhoods, is never stored: one step takes a
-block of channels of one tap, so that its addresses are those of the pixels plus one number. Shapes are arguments, not
-constants, so that layers share compiled kernels. Sums run in a fixed order: there are no atomic operations. Slopes by
-weights, which are sums over pixels, are in `dspodfl._kernels.cuda._conv_weight_grad`.
+block of channels of one kernel position, so that its addresses are those of the pixels plus one number. Shapes are
+arguments, not constants, so that layers share compiled kernels. Sums run in a fixed order: there are no atomic
+operations. Gradients with respect to weights, which are sums over pixels, are in
+`dspodfl._kernels.cuda._conv_weight_grad`.
 """
 
 import triton
@@ -35,7 +36,7 @@ def _finish_forward(
     row,
     col,
     rows,
-    maps,
+    out_channels,
     HAS_BIAS: tl.constexpr,
     RELU: tl.constexpr,
     POOL: tl.constexpr,
@@ -43,16 +44,16 @@ def _finish_forward(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Bias, ReLU and pooling of a block of sums; with pooling, four rows in turn are one window."""
+    """Bias, ReLU and pooling of a block of pre-activations; with pooling, four consecutive rows are one window."""
     n = col + tl.arange(0, BLOCK_N)
     if HAS_BIAS:
-        acc += tl.load(biases + n, mask=n < maps, other=0.0)[None, :]
+        acc += tl.load(biases + n, mask=n < out_channels, other=0.0)[None, :]
     if POOL:
         place = tl.broadcast_to(tl.arange(0, 4)[None, :, None], (BLOCK_M // 4, 4, BLOCK_N))
         value, place = tl.reduce((tl.reshape(acc, (BLOCK_M // 4, 4, BLOCK_N)), place), 1, _first_maximum)
         q = row // 4 + tl.arange(0, BLOCK_M // 4)
-        at = q[:, None] * maps + n[None, :]
-        inside = (q < rows // 4)[:, None] & (n < maps)[None, :]
+        at = q[:, None] * out_channels + n[None, :]
+        inside = (q < rows // 4)[:, None] & (n < out_channels)[None, :]
         if RELU:
             place = tl.where(value <= 0, 4, place)
             value = tl.where(value <= 0, 0.0, value)
@@ -66,8 +67,8 @@ def _finish_forward(
             acc = tl.where(acc <= 0, 0.0, acc)
         if TF32:
             acc = _nearest(acc)
-        at = m[:, None] * maps + n[None, :]
-        tl.store(out + at, acc.to(out.dtype.element_ty), mask=(m < rows)[:, None] & (n < maps)[None, :])
+        at = m[:, None] * out_channels + n[None, :]
+        tl.store(out + at, acc.to(out.dtype.element_ty), mask=(m < rows)[:, None] & (n < out_channels)[None, :])
 
 
 @triton.jit
@@ -78,7 +79,7 @@ def _finish_backward(
     row,
     col,
     rows,
-    maps,
+    out_channels,
     height,
     width,
     full_height,
@@ -88,11 +89,11 @@ def _finish_backward(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """A block of slopes by a layer's outputs, led back through that layer's pooling and ReLU as ``GATE`` says."""
+    """The backward pass through a layer's pooling and ReLU, as ``GATE`` says, for a block of its outputs."""
     m = row + tl.arange(0, BLOCK_M)
     n = col + tl.arange(0, BLOCK_N)
-    at = m[:, None] * maps + n[None, :]
-    inside = (m < rows)[:, None] & (n < maps)[None, :]
+    at = m[:, None] * out_channels + n[None, :]
+    inside = (m < rows)[:, None] & (n < out_channels)[None, :]
     if TF32:
         acc = _nearest(acc)
     if GATE == "pool":
@@ -102,7 +103,7 @@ def _finish_backward(
         w = m % width
         corner = (image * full_height + 2 * h) * full_width + 2 * w
         for window in tl.static_range(4):
-            to = (corner + (window // 2) * full_width + window % 2)[:, None] * maps + n[None, :]
+            to = (corner + (window // 2) * full_width + window % 2)[:, None] * out_channels + n[None, :]
             tl.store(out + to, tl.where(place == window, acc, 0.0).to(out.dtype.element_ty), mask=inside)
     else:
         if GATE == "relu":
@@ -127,21 +128,21 @@ def product(  # noqa: PLR0915
     theta_client,
     weight,
     bias,
-    tap_stride,
+    position_stride,
     map_stride,
     channel_stride,
     rows,
     height,
     width,
     channels,
-    maps,
+    out_channels,
     full_height,
     full_width,
     out_client,
     code_client,
     splits,
     INDEXED: tl.constexpr,
-    BACK: tl.constexpr,
+    BACKWARD: tl.constexpr,
     FLAT: tl.constexpr,
     SPLIT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -158,9 +159,9 @@ def product(  # noqa: PLR0915
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Sums over taps and channels for a block of pixels (m) and maps (n): forward, or backward to the inputs.
+    """Sums over kernel positions and channels for a block of pixels (m) and output channels (n): forward, or backward.
 
-    ``FLAT``, if not 0, is the number of channels, and taps and channels count as one axis: no block divides them.
+    ``FLAT``, if not 0, is the number of channels, and positions and channels count as one axis: no block divides them.
     ``SWAP`` makes the weights the left factor. ``SPLIT`` leaves partial sums, which `finish` adds.
     """
     tiles = tl.cdiv(rows, BLOCK_M)
@@ -184,15 +185,15 @@ def product(  # noqa: PLR0915
         h = (m // width) % height
         w = m % width
     m_inside = m < rows
-    n_inside = n < maps
+    n_inside = n < out_channels
     x_rows = image * x_image + h * x_row + w * x_pixel
     w_rows = n * map_stride
     blocks = channels // BLOCK_K
     steps = tl.cdiv(9 * FLAT, BLOCK_K) if FLAT else 9 * blocks
     first = (steps * split) // splits
     last = (steps * (split + 1)) // splits
-    sign = -1 if BACK else 1
-    # Which taps of a pixel lie inside the image, a bit each: one shift in the loop instead of four comparisons.
+    sign = -1 if BACKWARD else 1
+    # Which kernel positions of a pixel are inside the image, a bit each: a shift in the loop, not four comparisons.
     bits = tl.zeros((BLOCK_M,), dtype=tl.int32)
     for t in tl.static_range(9):
         ih = h + sign * (t // 3 - 1)
@@ -211,23 +212,25 @@ def product(  # noqa: PLR0915
     for step in range(first, last):
         if FLAT:
             c = (step * BLOCK_K + k) % FLAT
-            tap = (step * BLOCK_K + k) // FLAT
-            shift = sign * ((tap // 3 - 1) * x_row + (tap % 3 - 1) * x_pixel) + c * x_channel
-            inside = (((bits[:, None] >> tap[None, :]) & 1) != 0) & (tap < 9)[None, :]
+            position = (step * BLOCK_K + k) // FLAT
+            shift = sign * ((position // 3 - 1) * x_row + (position % 3 - 1) * x_pixel) + c * x_channel
+            inside = (((bits[:, None] >> position[None, :]) & 1) != 0) & (position < 9)[None, :]
             pixels = tl.load(x + (x_rows[:, None] + shift[None, :]), mask=inside, other=0.0)
             weights = tl.load(
-                theta_weights + (w_rows[:, None] + (tap * tap_stride + c * channel_stride)[None, :]),
-                mask=n_inside[:, None] & (tap < 9)[None, :],
+                theta_weights + (w_rows[:, None] + (position * position_stride + c * channel_stride)[None, :]),
+                mask=n_inside[:, None] & (position < 9)[None, :],
                 other=0.0,
             )
         else:
-            tap = step // blocks
+            position = step // blocks
             c = (step % blocks) * BLOCK_K
-            shift = sign * ((tap // 3 - 1) * x_row + (tap % 3 - 1) * x_pixel) + c * x_channel
-            inside = ((bits >> tap) & 1) != 0
+            shift = sign * ((position // 3 - 1) * x_row + (position % 3 - 1) * x_pixel) + c * x_channel
+            inside = ((bits >> position) & 1) != 0
             pixels = tl.load(x + shift + x_at, mask=inside[:, None], other=0.0)
             weights = tl.load(
-                theta_weights + (tap * tap_stride + c * channel_stride) + w_at, mask=n_inside[:, None], other=0.0
+                theta_weights + (position * position_stride + c * channel_stride) + w_at,
+                mask=n_inside[:, None],
+                other=0.0,
             )
         if BF16:
             pixels = pixels.to(tl.bfloat16)
@@ -246,10 +249,10 @@ def product(  # noqa: PLR0915
         acc = tl.trans(acc)
 
     if SPLIT:
-        partial += (split * tl.num_programs(2) + client) * rows * maps
-        at = m[:, None] * maps + n[None, :]
+        partial += (split * tl.num_programs(2) + client) * rows * out_channels
+        at = m[:, None] * out_channels + n[None, :]
         tl.store(partial + at, acc, mask=m_inside[:, None] & n_inside[None, :])
-    elif BACK:
+    elif BACKWARD:
         _finish_backward(
             acc,
             out + client * out_client,
@@ -257,7 +260,7 @@ def product(  # noqa: PLR0915
             row,
             col,
             rows,
-            maps,
+            out_channels,
             height,
             width,
             full_height,
@@ -276,7 +279,7 @@ def product(  # noqa: PLR0915
             row,
             col,
             rows,
-            maps,
+            out_channels,
             HAS_BIAS,
             RELU,
             POOL,
@@ -296,7 +299,7 @@ def finish(
     theta_client,
     bias,
     rows,
-    maps,
+    out_channels,
     height,
     width,
     full_height,
@@ -305,7 +308,7 @@ def finish(
     code_client,
     splits,
     INDEXED: tl.constexpr,
-    BACK: tl.constexpr,
+    BACKWARD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     RELU: tl.constexpr,
     POOL: tl.constexpr,
@@ -322,19 +325,19 @@ def finish(
     client = tl.program_id(1).to(tl.int64)
     m = row + tl.arange(0, BLOCK_M)
     n = col + tl.arange(0, BLOCK_N)
-    at = m[:, None] * maps + n[None, :]
-    inside = (m < rows)[:, None] & (n < maps)[None, :]
-    partial += client * rows * maps
+    at = m[:, None] * out_channels + n[None, :]
+    inside = (m < rows)[:, None] & (n < out_channels)[None, :]
+    partial += client * rows * out_channels
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
-    stride = tl.num_programs(1).to(tl.int64) * rows * maps
+    stride = tl.num_programs(1).to(tl.int64) * rows * out_channels
     for first in range(0, splits, 4):  # four at a time: their loads are under way together
         for part in tl.static_range(4):
             here = partial + (first + part) * stride
             acc += tl.load(here + at, mask=inside & (first + part < splits), other=0.0).to(tl.float32)
-    if BACK:
+    if BACKWARD:
         _finish_backward(
             acc,
             out + client * out_client,
@@ -342,7 +345,7 @@ def finish(
             row,
             col,
             rows,
-            maps,
+            out_channels,
             height,
             width,
             full_height,
@@ -362,7 +365,7 @@ def finish(
             row,
             col,
             rows,
-            maps,
+            out_channels,
             HAS_BIAS,
             RELU,
             POOL,
@@ -373,21 +376,21 @@ def finish(
 
 
 @triton.jit(do_not_specialize=["height", "width"])
-def pool(x, out, code, cells, height, width, maps, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """2×2 maxima and where they were, for a block of windows and maps; ``x`` counts clients and images as one axis."""
+def pool(x, out, code, cells, height, width, out_channels, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """2×2 maxima and where they were, of a block of windows and channels; ``x`` has clients and images as one axis."""
     tiles = tl.cdiv(cells, BLOCK_M)
     q = (tl.program_id(0) % tiles) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = (tl.program_id(0) // tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
     half_width = width // 2
     half = (height // 2) * half_width
     corner = ((q // half).to(tl.int64) * height + ((q % half) // half_width) * 2) * width + (q % half_width) * 2
-    inside = (q < cells)[:, None] & (n < maps)[None, :]
-    value = tl.load(x + corner[:, None] * maps + n[None, :], mask=inside, other=0.0)
+    inside = (q < cells)[:, None] & (n < out_channels)[None, :]
+    value = tl.load(x + corner[:, None] * out_channels + n[None, :], mask=inside, other=0.0)
     place = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.int32)
     for window in tl.static_range(1, 4):
         pixel = corner + (window // 2) * width + window % 2
-        other = tl.load(x + pixel[:, None] * maps + n[None, :], mask=inside, other=0.0)
+        other = tl.load(x + pixel[:, None] * out_channels + n[None, :], mask=inside, other=0.0)
         value, place = _first_maximum(value, place, other, tl.full((BLOCK_M, BLOCK_N), window, dtype=tl.int32))
-    at = q.to(tl.int64)[:, None] * maps + n[None, :]
+    at = q.to(tl.int64)[:, None] * out_channels + n[None, :]
     tl.store(out + at, value, mask=inside)
     tl.store(code + at, place.to(tl.int8), mask=inside)

@@ -14,7 +14,7 @@ def _held(value):
 @triton.jit(do_not_specialize=["splits"])
 def weight_product(  # noqa: PLR0915
     x,
-    slope,
+    grad,
     theta,
     index,
     out,
@@ -31,7 +31,7 @@ def weight_product(  # noqa: PLR0915
     penalty,
     rows,
     channels,
-    maps,
+    out_channels,
     splits,
     HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -48,35 +48,36 @@ def weight_product(  # noqa: PLR0915
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Sums over pixels for a block of maps (n) and of taps and channels (k): the slopes by weights.
+    """Gradients with respect to weights: sums over pixels, for a block of output channels (n) and of columns (k).
 
-    The last program of every block of maps sums its slopes alone: those by biases. ``FLAT``, if not 0, is the number
-    of channels, and a block of k may cross taps: no block divides them.
+    A column is a kernel position and a channel. The last program of every block of output channels sums the gradients
+    with respect to the pre-activations alone: those with respect to biases. ``FLAT``, if not 0, is the number of
+    channels, and a block of k may cross kernel positions: no block divides them.
     """
     columns = 9 * channels
     tiles = tl.cdiv(columns, BLOCK_K)
     tile = tl.program_id(0) % (tiles + HAS_BIAS)
     n = (tl.program_id(0) // (tiles + HAS_BIAS)) * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_inside = n < maps
+    n_inside = n < out_channels
     split = tl.program_id(1)
     client = tl.program_id(2).to(tl.int64)
-    slope += client * rows * maps
+    grad += client * rows * out_channels
     blocks = tl.cdiv(rows, BLOCK_M)
     first = (blocks * split) // splits
     last = (blocks * (split + 1)) // splits
     ms = tl.arange(0, BLOCK_M)
-    slope_at = n[:, None] + ms[None, :] * maps
+    grad_at = n[:, None] + ms[None, :] * out_channels
     owner = tl.load(index + client) if INDEXED else client
-    partial += (split * tl.num_programs(2) + client) * (columns + 1) * maps
+    partial += (split * tl.num_programs(2) + client) * (columns + 1) * out_channels
 
     if tile == tiles:
         totals = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
         for block in range(first, last):
             inside = (block * BLOCK_M + ms < rows)[None, :] & n_inside[:, None]
-            totals += tl.load(slope + block * BLOCK_M * maps + slope_at, mask=inside, other=0.0).to(tl.float32)
+            totals += tl.load(grad + block * BLOCK_M * out_channels + grad_at, mask=inside, other=0.0).to(tl.float32)
         total = tl.sum(totals, axis=1)
         if SPLIT:
-            tl.store(partial + columns * maps + n, total, mask=n_inside)
+            tl.store(partial + columns * out_channels + n, total, mask=n_inside)
         else:
             if PENALTY:
                 total += penalty * tl.load(theta + owner * theta_client + bias + n, mask=n_inside, other=0.0)
@@ -86,13 +87,13 @@ def weight_product(  # noqa: PLR0915
         k = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         k_inside = k < columns
         if FLAT:
-            tap = k // FLAT
+            position = k // FLAT
             c = k % FLAT
         else:
-            tap = tile // (channels // BLOCK_K)
+            position = tile // (channels // BLOCK_K)
             c = (tile % (channels // BLOCK_K)) * BLOCK_K
-        dh = tap // 3 - 1
-        dw = tap % 3 - 1
+        dh = position // 3 - 1
+        dw = position % 3 - 1
         shift = dh * x_row + dw * x_pixel + c * x_channel
         x_at = ms[:, None] * x_pixel + (tl.arange(0, BLOCK_K) * x_channel)[None, :]
         acc = tl.zeros((BLOCK_K, BLOCK_N) if SWAP else (BLOCK_N, BLOCK_K), dtype=tl.float32)
@@ -110,20 +111,20 @@ def weight_product(  # noqa: PLR0915
             else:
                 inside = ((h + dh).to(tl.uint32) < HEIGHT) & ((w + dw).to(tl.uint32) < WIDTH) & m_inside
                 pixels = tl.load(x + (block * BLOCK_M * x_pixel + shift) + x_at, mask=inside[:, None], other=0.0)
-            slopes = tl.load(
-                slope + block * BLOCK_M * maps + slope_at, mask=m_inside[None, :] & n_inside[:, None], other=0.0
+            grads = tl.load(
+                grad + block * BLOCK_M * out_channels + grad_at, mask=m_inside[None, :] & n_inside[:, None], other=0.0
             )
             if BF16:
                 pixels = pixels.to(tl.bfloat16)
-                slopes = slopes.to(tl.bfloat16)
+                grads = grads.to(tl.bfloat16)
             if HOLD % 2:
-                slopes = _held(slopes)
+                grads = _held(grads)
             if HOLD // 2:
                 pixels = _held(pixels)
             if SWAP:
-                acc = tl.dot(tl.trans(pixels), tl.trans(slopes), acc, input_precision=PRECISION)
+                acc = tl.dot(tl.trans(pixels), tl.trans(grads), acc, input_precision=PRECISION)
             else:
-                acc = tl.dot(slopes, pixels, acc, input_precision=PRECISION)
+                acc = tl.dot(grads, pixels, acc, input_precision=PRECISION)
         if SWAP:
             acc = tl.trans(acc)
         at = n[:, None] * columns + k[None, :]

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The Triton side of `dspodfl._kernels.cuda.group_norm`, which imports this module only where there is Triton.
 
-A program owns some channels, whole groups of them, of one image. It goes through their pixels several times; all but
+A program owns some channels, whole groups of them, of one image. It reads their pixels several times; all but
 the first read comes from the cache. Sums run in a fixed order: there are no atomic operations.
 """
 
@@ -129,7 +129,7 @@ def forward(  # noqa: PLR0915
 
 @triton.jit
 def backward(
-    slope,
+    grad,
     x,
     stats,
     theta,
@@ -149,12 +149,12 @@ def backward(
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Sums over pixels of slopes, and of slopes times normalized inputs; and slopes by the inputs."""
+    """Sums over pixels of gradients, and of these times normalized inputs; gradients with respect to the inputs."""
     image = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     p = tl.arange(0, BLOCK_P)
     x += image * pixels * channels
-    slope += image * pixels * channels
+    grad += image * pixels * channels
     stats += image * 2 * channels
     mean = tl.load(stats + c, mask=c < channels, other=0.0)
     scale = tl.load(stats + channels + c, mask=c < channels, other=0.0)
@@ -162,7 +162,7 @@ def backward(
     alongs = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     for start in range(0, pixels, BLOCK_P):
         value, _, _ = _block(x, start, p, c, pixels, channels)
-        s, _, _ = _block(slope, start, p, c, pixels, channels)
+        s, _, _ = _block(grad, start, p, c, pixels, channels)
         plains += s
         alongs += s * (value - mean[None, :]) * scale[None, :]
     plain = tl.sum(plains, axis=0)
@@ -181,7 +181,7 @@ def backward(
         out += image * pixels * channels
         for start in range(0, pixels, BLOCK_P):
             value, inside, at = _block(x, start, p, c, pixels, channels)
-            s, _, _ = _block(slope, start, p, c, pixels, channels)
+            s, _, _ = _block(grad, start, p, c, pixels, channels)
             unit = (value - mean[None, :]) * scale[None, :]
             result = (s * w[None, :] - plain[None, :] - unit * along[None, :]) * scale[None, :]
             if TF32:

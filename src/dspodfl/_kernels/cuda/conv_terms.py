@@ -1,4 +1,4 @@
-"""What convolutions, their twins and their cuts all speak of: precisions, taps and gates."""
+"""Terms that convolutions, their reference implementations and their tiling share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 Precision = Literal["fp32", "tf32", "bf16"]
-TAPS = 9
+POSITIONS = 9
+"""Positions of a 3×3 kernel, in scan order."""
 
 
 def stored(precision: Precision, dtype: torch.dtype) -> torch.dtype:
@@ -19,7 +20,7 @@ def stored(precision: Precision, dtype: torch.dtype) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Gate:
-    """What lies between a convolution's sums and its outputs, as the way back needs it.
+    """What is between a convolution's pre-activations and its outputs, as the backward pass needs it.
 
     ``output`` for ReLU alone; ``code`` with pooling, whose inputs were ``height`` × ``width``.
     """
@@ -35,11 +36,11 @@ class Gate:
         return "pool" if self.code is not None else "relu" if self.output is not None else "none"
 
 
-def gated(slope: Tensor, gate: Gate, maps: int) -> Tensor:
-    """Room for slopes before a gate; zeros where its pooling leaves out a last row or column."""
-    clients, images, height, width, _ = slope.shape
+def gated(grad: Tensor, gate: Gate, out_channels: int) -> Tensor:
+    """Room for gradients with respect to a gate's inputs; zeros where its pooling leaves out a last row or column."""
+    clients, images, height, width, _ = grad.shape
     if gate.code is None:
-        return torch.empty(clients, images, height, width, maps, dtype=slope.dtype, device=slope.device)
+        return torch.empty(clients, images, height, width, out_channels, dtype=grad.dtype, device=grad.device)
     odd = gate.height % 2 or gate.width % 2
     make = torch.zeros if odd else torch.empty
-    return make(clients, images, gate.height, gate.width, maps, dtype=slope.dtype, device=slope.device)
+    return make(clients, images, gate.height, gate.width, out_channels, dtype=grad.dtype, device=grad.device)

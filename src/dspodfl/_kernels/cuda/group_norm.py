@@ -1,10 +1,11 @@
-"""Group normalization of many clients at once, each with its own scales and shifts: forward, and back.
+"""Group normalization of many clients in one call, each with its own scales and shifts: forward and backward pass.
 
 Activations are (clients, images, height, width, channels). ReLU and 2×2 max pooling behind the normalization are parts
-of it, as they are of a convolution (see `conv`, whose conventions hold here). What is kept for the way
-back, besides, are *statistics*: mean and 1 / deviation of each channel's group, (clients, images, 2, channels).
+of it, as they are of a convolution (see `conv`, whose conventions hold here). *Statistics* are saved for the backward
+pass as well: mean and 1 / deviation of each channel's group, (clients, images, 2, channels).
 
-Every function has a twin in plain PyTorch, ``<name>_twin``, of the same signature: what runs where Triton does not.
+Every function has a reference implementation in plain PyTorch, ``<name>_reference``, of the same signature: it runs
+where Triton does not.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from torch import Tensor
 from dspodfl._kernels import triton_support as _triton
 from dspodfl._kernels.cuda import conv
 from dspodfl._kernels.cuda.conv import Precision
-from dspodfl._kernels.cuda.conv_reference import max_pool_twin
+from dspodfl._kernels.cuda.conv_reference import max_pool_reference
 
 if _triton.found:
     from dspodfl._kernels.cuda import _group_norm as _norm
 
 _WIDEST = 64
-"""Channels that a program takes at most; a group that is larger has the twin."""
+"""Channels that a program takes at most; a larger group is left to the reference implementation."""
 _PIXELS = 64
 
 
 @dataclass(frozen=True)
 class Groups:
-    """How channels are normalized: in ``count`` groups; scale and shift lie at offsets of a row of parameters."""
+    """How channels are normalized: in ``count`` groups; scale and shift are at offsets of a row of parameters."""
 
     count: int
     eps: float
@@ -59,7 +60,7 @@ def forward(
     Shapes: x (G, B, H, W, C), contiguous, theta (n, width), index (G,) -> (G, B, H', W', C), the same, (G, B, 2, C).
     """
     if not available(x, theta, groups):
-        return forward_twin(x, theta, groups, relu=relu, pool=pool, precision=precision, index=index)
+        return forward_reference(x, theta, groups, relu=relu, pool=pool, precision=precision, index=index)
     clients, images, height, width, channels = x.shape
     h, w = (height // 2, width // 2) if pool else (height, width)
     out = torch.empty(clients, images, h, w, channels, dtype=x.dtype, device=x.device)
@@ -77,7 +78,7 @@ def forward(
 
 
 def backward(
-    slope: Tensor,
+    grad: Tensor,
     x: Tensor,
     stats: Tensor,
     theta: Tensor,
@@ -87,19 +88,20 @@ def backward(
     precision: Precision = "fp32",
     index: Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor]:
-    """Slopes by the inputs, if asked for, from those by the outputs before ReLU and pooling; and sums of each image.
+    """Return gradients with respect to the inputs, if ``inputs``, and sums over the pixels of each image.
 
-    Those are of the slopes, and of slopes times normalized inputs: over all images they are the slopes by shifts and by
-    scales. Shapes: slope, x (G, B, H, W, C) -> the same, (G, B, 2, C).
+    ``grad`` is the gradient with respect to the outputs before ReLU and pooling. The sums are those of ``grad``, and of
+    ``grad`` times normalized inputs: over all images they are the gradients with respect to shifts and to scales.
+    Shapes: grad, x (G, B, H, W, C) -> the same, (G, B, 2, C).
     """
     if not available(x, theta, groups):
-        return backward_twin(slope, x, stats, theta, groups, inputs=inputs, precision=precision, index=index)
+        return backward_reference(grad, x, stats, theta, groups, inputs=inputs, precision=precision, index=index)
     images, height, width, channels = x.shape[1:]
     out, sums = torch.empty_like(x) if inputs else None, torch.empty_like(stats)
     grid, blocks = _cut(x, groups)
     with conv.on(x):
         _norm.backward[grid](
-            slope.contiguous(), x, stats, theta, index, x if out is None else out, sums,
+            grad.contiguous(), x, stats, theta, index, x if out is None else out, sums,
             theta.stride(0), groups.weight or 0, images, height * width, channels,
             INDEXED=index is not None, AFFINE=groups.weight is not None, INPUTS=inputs,
             TF32=conv.stores_tf32(precision), **blocks,
@@ -108,7 +110,7 @@ def backward(
 
 
 def _cut(x: Tensor, groups: Groups) -> tuple[tuple[int, int], dict[str, int]]:
-    """The grid, and the blocks that a program goes through."""
+    """The grid, and the blocks that a program computes."""
     clients, images, height, width, channels = x.shape
     size = channels // groups.count
     block = max(size, min(32, _triton.power_of_two(channels)))
@@ -117,10 +119,10 @@ def _cut(x: Tensor, groups: Groups) -> tuple[tuple[int, int], dict[str, int]]:
     return (clients * images, -(-channels // block)), blocks
 
 
-# The twins.
+# The reference implementations.
 
 
-def forward_twin(
+def forward_reference(
     x: Tensor,
     theta: Tensor,
     groups: Groups,
@@ -144,14 +146,14 @@ def forward_twin(
     if relu:
         out = torch.relu(out)
     if pool:
-        out, code = max_pool_twin(out)
+        out, code = max_pool_reference(out)
         if relu:
             code[out <= 0] = 4
     return out.to(x.dtype), code, stats
 
 
-def backward_twin(
-    slope: Tensor,
+def backward_reference(
+    grad: Tensor,
     x: Tensor,
     stats: Tensor,
     theta: Tensor,
@@ -162,13 +164,13 @@ def backward_twin(
     index: Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor]:
     """`backward` in plain PyTorch."""
-    slope, unit = slope.to(theta.dtype), _unit(x.to(theta.dtype), stats)
-    sums = torch.stack([slope.sum(dim=(2, 3)), (slope * unit).sum(dim=(2, 3))], dim=2)
+    grad, unit = grad.to(theta.dtype), _unit(x.to(theta.dtype), stats)
+    sums = torch.stack([grad.sum(dim=(2, 3)), (grad * unit).sum(dim=(2, 3))], dim=2)
     if not inputs:
         return None, sums
     if groups.weight is not None:
-        slope = slope * _own(theta, groups.weight, x.shape[4], index)
-    parts, units = _grouped(slope, groups), _grouped(unit, groups)
+        grad = grad * _own(theta, groups.weight, x.shape[4], index)
+    parts, units = _grouped(grad, groups), _grouped(unit, groups)
     along = (parts * units).mean(dim=(2, 4), keepdim=True)
     parts = parts - parts.mean(dim=(2, 4), keepdim=True) - units * along
     return (parts.view(x.shape) * _each(stats[:, :, 1])).to(x.dtype), sums

@@ -1,8 +1,8 @@
-"""Steps of linear models on a GPU: −αVG of all clients in one kernel, which leaves them where the new models will be.
+"""Steps of linear models on a GPU: −αVG of all clients in one kernel, written where the new models will be stored.
 
-A program takes one client: s = Wx, the slopes −(α/B) ∂ℓ/∂s, and their products with the samples, which lie as bytes (or
+A program computes one client: s = Wx, −(α/B) ∂ℓ/∂s, and its products with the samples, which are stored as bytes (or
 float32) and are gathered and normalized where they are used. Clients that take no step cost nothing. Mixing then adds
-PΘ (`dspodfl._kernels.cuda.mixing`): no gradient is ever kept beside the models. The twin is
+PΘ (`dspodfl._kernels.cuda.mixing`): no gradient is ever stored next to the models. The reference implementation is
 `dspodfl.problem.models.linear.linear_gradient`.
 """
 
@@ -69,25 +69,25 @@ def _steps(
         label = tl.load(y + row, mask=b < B, other=0)
         real = (c < C)[:, None] & (b < B)[None, :]
         if LOSS == 2:
-            slope = s - label[None, :]
+            grad = s - label[None, :]
         else:
             hit = c[:, None] == label[None, :]
             if LOSS == 0:
                 mine = tl.sum(tl.where(hit, s, 0.0), axis=0)
                 over = (1.0 - mine[None, :] + s > 0.0) & (c[:, None] != label[None, :]) & real
                 share = tl.where(over, 1.0 / C, 0.0)
-                slope = tl.where(hit, -tl.sum(share, axis=0)[None, :], share)
+                grad = tl.where(hit, -tl.sum(share, axis=0)[None, :], share)
             else:
                 s = tl.where(real, s, float("-inf"))
                 e = tl.exp(s - tl.max(s, axis=0)[None, :])
-                slope = e / tl.sum(e, axis=0)[None, :] - tl.where(hit, 1.0, 0.0)
-        slope = tl.where(real, slope * (-a / B), 0.0)
+                grad = e / tl.sum(e, axis=0)[None, :] - tl.where(hit, 1.0, 0.0)
+        grad = tl.where(real, grad * (-a / B), 0.0)
         for first in range(0, stride, F):
             f = first + tl.arange(0, F)
             inside = (c < C)[:, None] & (f < stride)[None, :]
             place = start + c[:, None] * stride + f[None, :]
             value = _inputs(x, row, scale, shift, f, D, b < B, BIAS)
-            move = _product(slope, value, PRECISION)
+            move = _product(grad, value, PRECISION)
             if L2:
                 move -= (a * l2) * tl.load(theta + place, mask=inside, other=0.0)
             tl.store(out + place, move, mask=inside)

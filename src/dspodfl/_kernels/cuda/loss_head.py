@@ -1,8 +1,9 @@
-"""The last layer of a network and its loss, of many clients at once: there and back in one pass.
+"""The last layer of a network and its loss, of many clients in one pass: forward and backward.
 
     s = x Wᵀ + b,   σ = (1/B) ∂ℓ(s, y)/∂s,   ∂/∂W = σᵀx + λW,   ∂/∂b = Σσ + λb,   ∂/∂x = σW
 
-A program owns a client. The twin is the plain way of `dspodfl.problem.models.stacked.network.Stacked.gradient`.
+A program owns a client. The reference implementation is the PyTorch code in
+`dspodfl.problem.models.stacked.network.Stacked.gradient`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _head(
     theta,
     index,
     out,
-    back,
+    grad_x,
     theta_client,
     out_client,
     weight,
@@ -75,27 +76,27 @@ def _head(
     target = tl.load(y + client * batch + b, mask=b < batch, other=0)
     exists = b_inside & (c < outputs)[None, :]
     if LOSS == "squared_error":
-        slope = (scores - target[:, None].to(tl.float32)) / batch
+        grad = (scores - target[:, None].to(tl.float32)) / batch
     else:
         label = c[None, :] == target[:, None]
         if LOSS == "cross_entropy":
             scores = tl.where((c < outputs)[None, :], scores, float("-inf"))
             power = tl.exp(scores - tl.max(scores, axis=1)[:, None])
-            slope = (power / tl.sum(power, axis=1)[:, None] - label.to(tl.float32)) / batch
+            grad = (power / tl.sum(power, axis=1)[:, None] - label.to(tl.float32)) / batch
         else:
             own = tl.sum(tl.where(label, scores, 0.0), axis=1)
             pushed = ((1 - own[:, None] + scores > 0) & (c[None, :] != target[:, None]) & exists).to(tl.float32)
-            slope = (pushed - label.to(tl.float32) * tl.sum(pushed, axis=1)[:, None]) / (outputs * batch)
-    slope = tl.where(exists, slope, 0.0)
+            grad = (pushed - label.to(tl.float32) * tl.sum(pushed, axis=1)[:, None]) / (outputs * batch)
+    grad = tl.where(exists, grad, 0.0)
     if HAS_BIAS:
-        tl.store(out + bias + c, tl.sum(slope, axis=0) + penalty * biases, mask=c < outputs)
+        tl.store(out + bias + c, tl.sum(grad, axis=0) + penalty * biases, mask=c < outputs)
     for start in range(0, features, BLOCK_F):
         here = (start + f < features)[None, :]
         inputs = tl.load(x + start + x_at, mask=b_inside & here, other=0.0).to(tl.float32)
         weights = tl.load(theta + start + w_at, mask=c_inside & here, other=0.0)
-        by_weights = tl.dot(tl.trans(slope), inputs, input_precision=PRECISION) + penalty * weights
+        by_weights = tl.dot(tl.trans(grad), inputs, input_precision=PRECISION) + penalty * weights
         tl.store(out + start + w_at, by_weights, mask=c_inside & here)
-        tl.store(back + start + x_at, tl.dot(slope, weights, input_precision=PRECISION), mask=b_inside & here)
+        tl.store(grad_x + start + x_at, tl.dot(grad, weights, input_precision=PRECISION), mask=b_inside & here)
 
 
 def gradient(
@@ -112,21 +113,22 @@ def gradient(
     precision: Precision = "fp32",
     index: Tensor | None = None,
 ) -> Tensor:
-    """Slopes by weights and biases into ``out``, at the offsets that they have in ``theta``; returns those by inputs.
+    """Write the gradients with respect to weights and biases into ``out``, at the offsets that they have in ``theta``.
 
+    Returns the gradients with respect to the inputs.
     Shapes: x (G, B, F), y (G, B), theta (n, width), out (G, width), index (G,) -> (G, B, F).
     """
     clients, batch, features = x.shape
     x = x.contiguous()
-    back = torch.empty(clients, batch, features, device=x.device)
-    # All features at once, where they fit; exact products of that size take too long to compile.
+    grad_x = torch.empty(clients, batch, features, device=x.device)
+    # All features in one block, where they fit; exact products of that size take too long to compile.
     large = precision != "fp32" and max(batch, outputs) <= 16
     cut = {"BLOCK_F": min(512, power_of_two(features)), "num_warps": 8} if large else {"BLOCK_F": 64, "num_warps": 4}
     with torch.cuda.device(x.device):
         _head[(clients,)](
-            x, y.contiguous(), theta, index, out, back, theta.stride(0), out.stride(0), weight, bias or 0, l2,
+            x, y.contiguous(), theta, index, out, grad_x, theta.stride(0), out.stride(0), weight, bias or 0, l2,
             batch, outputs, features, INDEXED=index is not None, HAS_BIAS=bias is not None, LOSS=loss,
             PRECISION="ieee" if precision == "fp32" else "tf32",
             BLOCK_B=power_of_two(batch), BLOCK_C=power_of_two(outputs), **cut, **early(x.device),
         )  # fmt: skip
-    return back
+    return grad_x

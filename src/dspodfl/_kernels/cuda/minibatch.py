@@ -1,6 +1,6 @@
 """Minibatches of images on a GPU in one pass: from stored samples, by their numbers, to normalized inputs.
 
-The twin is the plain way of `dspodfl.problem.problem.Problem.minibatch`.
+The reference implementation is the PyTorch code in `dspodfl.problem.problem.Problem.minibatch`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def _minibatch(
     batch_of,
     order,
     rows,
-    homes,
+    row_index,
     at,
     who,
-    home,
+    model_row,
     images,
     labels,
     scale,
     shift,
     clients,
     drawn,
-    housed,
+    row_index_width,
     channels,
     pixels,
     B: tl.constexpr,
@@ -57,7 +57,7 @@ def _minibatch(
         tl.store(labels + tl.program_id(0), tl.load(y + row))
         if b == 0:
             tl.store(who + a, client)
-            tl.store(home + a, tl.load(homes + t * housed + client))
+            tl.store(model_row + a, tl.load(row_index + t * row_index_width + client))
 
 
 def minibatch(
@@ -68,25 +68,26 @@ def minibatch(
     batch_of: Tensor,
     order: Tensor,
     rows: Tensor,
-    homes: Tensor,
+    row_index: Tensor,
     at: Tensor,
     active: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Clients order[t, :active], t being the number that ``at`` holds, their homes, images and labels of minibatches.
+    """Gather the minibatches of clients order[t, :active], t being the number that ``at`` holds.
 
+    Returns these clients, the row index of each one's model, and the images and labels of their minibatches.
     Shapes: x (samples, C, H, W), y (samples,), batch_of (clients,), order (T, clients), rows (T, drawn clients, B),
-    homes (T, clients or more) -> (active,), (active,), (active, B, C, H, W) whose channels lie side by side,
+    row_index (T, clients or more) -> (active,), (active,), (active, B, C, H, W) with channels last in memory,
     (active, B).
     """
     channels, height, width = x.shape[1:]
     batch = rows.shape[2]
-    who, home = (torch.empty(active, dtype=torch.int64, device=x.device) for _ in range(2))
+    who, model_row = (torch.empty(active, dtype=torch.int64, device=x.device) for _ in range(2))
     images = torch.empty(active, batch, height, width, channels, device=x.device)
     labels = torch.empty(active, batch, dtype=y.dtype, device=x.device)
     pixels = height * width
     _minibatch[(active * batch, -(-channels * pixels // _BLOCK))](
-        x, y, batch_of, order, rows, homes, at, who, home, images, labels, scale, shift,
-        order.shape[1], rows.shape[1], homes.shape[1], channels, pixels,
+        x, y, batch_of, order, rows, row_index, at, who, model_row, images, labels, scale, shift,
+        order.shape[1], rows.shape[1], row_index.shape[1], channels, pixels,
         B=batch, BLOCK=_BLOCK, EARLY=early(x.device)["EARLY"],
     )  # fmt: skip
-    return who, home, images.permute(0, 1, 4, 2, 3), labels
+    return who, model_row, images.permute(0, 1, 4, 2, 3), labels

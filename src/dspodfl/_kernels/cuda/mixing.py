@@ -1,11 +1,12 @@
-"""Mixing on a GPU in one pass over the models: P(t)Θ, added to the steps that lie where the new models will be.
+"""Mixing on a GPU in one pass over the models: P(t)Θ, added to the steps that are stored where the new models will be.
 
 Each program owns a stretch of one client's row (`_rows`, any graph) or of all rows of one small run (`_runs`), reads
 the rows of its neighbours whose links fire, in ascending order, and writes its own: no atomic additions, so the same
-inputs give the same bits. The twin is `dspodfl.engine.mixer.Mixer`.
+inputs give the same bits. The reference implementation is
+`dspodfl.engine.mixer.Mixer`.
 
-``homes``, where there are any, say in which row of one matrix the model of a client is before each iteration, and after
-the last: a model that mixes goes to another row, one that does not stays where it is and is not touched.
+``row_index``, if given, is the row of one matrix in which the model of a client is stored before each iteration, and
+after the last: a model that mixes moves to another row, one that does not keeps its row and is not touched.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from dspodfl._kernels.triton_support import jit, power_of_two, tl, usable
 
 _ROWS = {"BLOCK": 1024, "num_warps": 4}  # numbers of a row that a program takes, and how; measured
-_RUNS = {"BLOCK": 256, "num_warps": 2}  # of each row of a run; small, so that programs fit beside others
+_RUNS = {"BLOCK": 256, "num_warps": 2}  # of each row of a run; small, so that programs fit next to others
 _LESS = {"BLOCK": 1024, "num_warps": 2}
 SMALL = 16
 """Runs of up to this many clients may be mixed whole by one program."""
@@ -67,14 +68,14 @@ def _rows(
     link,
     active,
     step,
-    homes,
+    row_index,
     at,
     links,
     clients,
-    housed,
+    row_index_width,
     width,
     STEP: tl.constexpr,
-    HOMES: tl.constexpr,
+    ROW_INDEX: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0) % clients  # one axis: the others of a grid are short
@@ -83,10 +84,10 @@ def _rows(
     t = tl.load(at).to(tl.int64)
     source = row.to(tl.int64)
     target = source
-    if HOMES:
-        homes += t * housed
-        source = tl.load(homes + row).to(tl.int64)
-        target = tl.load(homes + housed + row).to(tl.int64)
+    if ROW_INDEX:
+        row_index += t * row_index_width
+        source = tl.load(row_index + row).to(tl.int64)
+        target = tl.load(row_index + row_index_width + row).to(tl.int64)
         inside = inside & (source != target)
     own = tl.load(theta + source * width + place, mask=inside, other=0.0)
     mixed = tl.zeros_like(own)
@@ -97,8 +98,8 @@ def _rows(
         w = tl.load(active + tl.load(link + e))
         # A mask instead of a branch: loads go out without waiting for the answer.
         other = tl.load(col + e).to(tl.int64)
-        if HOMES:
-            other = tl.load(homes + other).to(tl.int64)
+        if ROW_INDEX:
+            other = tl.load(row_index + other).to(tl.int64)
         mixed += w * tl.load(theta + other * width + place, mask=inside & (w != 0.0), other=0.0)
         given += w
     mixed += (1.0 - given) * own
@@ -117,14 +118,14 @@ def _runs(
     out,
     p,
     step,
-    homes,
+    row_index,
     at,
     runs,
     width,
     N: tl.constexpr,
     PADDED: tl.constexpr,
     STEP: tl.constexpr,
-    HOMES: tl.constexpr,
+    ROW_INDEX: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     run = tl.program_id(0) % runs
@@ -133,23 +134,23 @@ def _runs(
     first = run.to(tl.int64) * N
     place = (tl.program_id(0) // runs) * BLOCK + tl.arange(0, BLOCK)
     inside = place < width
-    if HOMES:
-        homes += t * runs * N + first
+    if ROW_INDEX:
+        row_index += t * runs * N + first
     mixed = tl.zeros((PADDED, BLOCK), dtype=tl.float32)
-    for j in tl.static_range(N):  # unrolled, so that all loads are under way at once
+    for j in tl.static_range(N):  # unrolled, so that all loads are under way together
         source = first + j
         read = inside
-        if HOMES:
-            source = tl.load(homes + j).to(tl.int64)
-            read = inside & (source != tl.load(homes + runs * N + j))
+        if ROW_INDEX:
+            source = tl.load(row_index + j).to(tl.int64)
+            read = inside & (source != tl.load(row_index + runs * N + j))
         other = tl.load(theta + source * width + place, mask=read, other=0.0, eviction_policy="evict_first")
         weight = tl.load(p + (t * runs + run) * N * N + j * N + n, mask=n < N, other=0.0)
         mixed += weight[:, None] * other[None, :]
     target = first + n
     theirs = n < N
-    if HOMES:  # down here, where the sums leave registers for them
-        target = tl.load(homes + runs * N + n, mask=n < N, other=0).to(tl.int64)
-        theirs = theirs & (tl.load(homes + n, mask=n < N, other=0) != target)
+    if ROW_INDEX:  # down here, where the sums leave registers for them
+        target = tl.load(row_index + runs * N + n, mask=n < N, other=0).to(tl.int64)
+        theirs = theirs & (tl.load(row_index + n, mask=n < N, other=0) != target)
     here = theirs[:, None] & inside[None, :]
     new = out + target[:, None] * width + place[None, :]
     if STEP:
@@ -159,14 +160,16 @@ def _runs(
 
 
 @jit
-def _less(out, gradient, who, step, homes, at, active, clients, housed, width, first, last, BLOCK: tl.constexpr):
+def _less(
+    out, gradient, who, step, row_index, at, active, clients, row_index_width, width, first, last, BLOCK: tl.constexpr
+):
     a = tl.program_id(0) % active
     place = first + (tl.program_id(0) // active) * BLOCK + tl.arange(0, BLOCK)
     inside = place < last
     t = tl.load(at).to(tl.int64)
     client = tl.load(who + a)
     scale = tl.load(step + t * clients + client)
-    row = tl.load(homes + (t + 1) * housed + client).to(tl.int64)
+    row = tl.load(row_index + (t + 1) * row_index_width + client).to(tl.int64)
     if scale != 0.0:
         g = tl.load(gradient + a.to(tl.int64) * width + place, mask=inside, other=0.0, eviction_policy="evict_first")
         old = tl.load(out + row * width + place, mask=inside, other=0.0, eviction_policy="evict_first")
@@ -178,7 +181,7 @@ def less(
     gradient: Tensor,
     who: Tensor,
     step: Tensor,
-    homes: Tensor,
+    row_index: Tensor,
     at: Tensor,
     first: int = 0,
     last: int | None = None,
@@ -187,13 +190,13 @@ def less(
 
     Models whose step is 0 are not touched.
     Shapes: theta (rows, width), gradient (some, width), who (some,) int64 and distinct, step (T, clients),
-    homes (T + 1, clients or more) int32.
+    row_index (T + 1, clients or more) int32.
     """
     width = theta.shape[1]
     last = width if last is None else last
     grid = (len(who) * -(-(last - first) // _LESS["BLOCK"]),)
-    sizes = len(who), step.shape[1], homes.shape[1], width
-    _less[grid](theta, gradient, who, step, homes, at, *sizes, first, last, **_LESS)
+    sizes = len(who), step.shape[1], row_index.shape[1], width
+    _less[grid](theta, gradient, who, step, row_index, at, *sizes, first, last, **_LESS)
 
 
 def mix_rows(
@@ -203,32 +206,33 @@ def mix_rows(
     active: Tensor,
     at: Tensor,
     step: Tensor | None = None,
-    homes: Tensor | None = None,
+    row_index: Tensor | None = None,
 ) -> None:
     """P(t)Θ into ``out``, t being the number that ``at`` holds on the device.
 
-    With a step, rows where step[t] is not 0 hold −diag(step(t)) G already, and are added to. With homes, ``theta`` and
-    ``out`` are one matrix.
-    Shapes: theta (rows, width), out (clients, width), active (T, links), step (T, clients), homes (T + 1, rows) int32;
-    rows beyond the clients are neighbours only.
+    With a step, rows where step[t] is not 0 hold −diag(step(t)) G already, and are added to. With a row index,
+    ``theta`` and ``out`` are one matrix.
+    Shapes: theta (rows, width), out (clients, width), active (T, links), step (T, clients), row_index (T + 1, rows)
+    int32; rows beyond the clients are neighbours only.
     """
     clients, width = len(links.ptr) - 1, out.shape[1]
     _rows[(clients * -(-width // _ROWS["BLOCK"]),)](
         theta, out, links.ptr, links.col, links.link, active, theta if step is None else step,
-        theta if homes is None else homes, at, active.shape[-1], clients, 0 if homes is None else homes.shape[1], width,
-        STEP=step is not None, HOMES=homes is not None, **_ROWS,
+        theta if row_index is None else row_index, at, active.shape[-1], clients,
+        0 if row_index is None else row_index.shape[1], width,
+        STEP=step is not None, ROW_INDEX=row_index is not None, **_ROWS,
     )  # fmt: skip
 
 
 def mix_runs(
-    theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None, homes: Tensor | None = None
+    theta: Tensor, out: Tensor, p: Tensor, at: Tensor, step: Tensor | None = None, row_index: Tensor | None = None
 ) -> None:
     """The same for runs of one small size n, whose matrices are dense. Shapes: p (T, runs, n, n), symmetric."""
     runs, n = p.shape[1:3]
     width = theta.shape[1]
     _runs[(runs * -(-width // _RUNS["BLOCK"]),)](
-        theta, out, p, theta if step is None else step, theta if homes is None else homes, at, runs, width,
-        N=n, PADDED=power_of_two(n), STEP=step is not None, HOMES=homes is not None, **_RUNS,
+        theta, out, p, theta if step is None else step, theta if row_index is None else row_index, at, runs, width,
+        N=n, PADDED=power_of_two(n), STEP=step is not None, ROW_INDEX=row_index is not None, **_RUNS,
     )  # fmt: skip
 
 

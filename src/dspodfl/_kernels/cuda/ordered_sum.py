@@ -1,6 +1,6 @@
 """Sums in a fixed order on a GPU, one number after the other; a device's own sums are in no such order.
 
-The twins are the loops in `dspodfl.engine.counters`.
+The reference implementations are the loops in `dspodfl.engine.counters`.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ _MARKED = 5
 """Ends of single runs are marked up to this number of seeds; more would hide the curves."""
 
 COSTS = {kind.column: kind.axis for kind in network.COSTS.values()}
-"""What runs are drawn against: column -> its name, and what it means in few words."""
+"""What runs are drawn against: column -> its name, and what it means."""
 
 
-def budget_words(budget: Budget) -> str:
+def budget_text(budget: Budget) -> str:
     """Name a budget: ``total delay, raw: 10,000``."""
     text = formatting.size(budget.value) if budget.column == "bytes" else formatting.delay(budget.value)
     return f"{COSTS[budget.column][0]}: {text}"
@@ -108,7 +108,7 @@ class _Panel:
     thin: int = 0
     dots: int = 0
     crosses: int = 0
-    cut: int = 0
+    clipped: int = 0
 
 
 def accuracy_vs_delay(metrics: pd.DataFrame, title: str = "", budget: Budget | None = None) -> Figure:
@@ -193,23 +193,25 @@ def _draw(panel: _Panel, groups: Sequence[_Runs], others: Sequence[str], y: str,
     log = panel.limit is None and len(panel.ends) > 0 and _ratio(panel.ends.values()) >= _LOG_FROM
     left, right = _window(panel, placed, log)
     for group in groups:
-        looks = style.line(group.algorithm, others)
+        line_style = style.line(group.algorithm, others)
         grid, mean, std = curve(placed[group.algorithm], x, y, log=log)
         every = (5 + 11 * (groups.index(group) % 5), 55)
-        axis.plot(grid, mean, label=group.label, markevery=every, **looks)
+        axis.plot(grid, mean, label=group.label, markevery=every, **line_style)
         if not len(grid):
             continue
-        _band(axis, grid, mean, std, looks, y, log_y)
+        _band(axis, grid, mean, std, line_style, y, log_y)
         further, rest = _thinned(placed[group.algorithm], x, y, log=log)
-        axis.plot(further, rest, color=looks["color"], linewidth=0.8, linestyle=looks["linestyle"], label="_rest")
+        axis.plot(
+            further, rest, color=line_style["color"], linewidth=0.8, linestyle=line_style["linestyle"], label="_rest"
+        )
         panel.thin += len(further) > 0
         if grid[-1] > right * (1 + 1e-9):
-            panel.cut += 1
-            _mark(axis, right, float(np.interp(right, grid, mean)), looks, ">")
+            panel.clipped += 1
+            _mark(axis, right, float(np.interp(right, grid, mean)), line_style, ">")
         for run in placed[group.algorithm] if len(placed[group.algorithm]) <= _MARKED else ():
-            _end(panel, run, y, looks, (float(grid[-1]), right), ".")
+            _end(panel, run, y, line_style, (float(grid[-1]), right), ".")
         for run in group.apart:
-            _end(panel, _placed(run, panel), y, looks, (-1.0, right), "x")
+            _end(panel, _placed(run, panel), y, line_style, (-1.0, right), "x")
     name, meaning = COSTS[x]
     axis.set_xlabel(f"{name}\n({meaning})" if meaning else name)
     if log:
@@ -261,21 +263,21 @@ def _window(panel: _Panel, placed: Mapping[str, list[pd.DataFrame]], log: bool) 
 
 
 def _band(
-    axis: Axes, grid: np.ndarray, mean: np.ndarray, std: np.ndarray, looks: Mapping[str, Any], y: str, log_y: bool
+    axis: Axes, grid: np.ndarray, mean: np.ndarray, std: np.ndarray, line_style: Mapping[str, Any], y: str, log_y: bool
 ) -> None:
     low, high = mean - std, mean + std
     if log_y:
         low = np.maximum(low, mean * 1e-3)
     if y == "accuracy":
         low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
-    axis.fill_between(grid, low, high, color=looks["color"], alpha=0.13, linewidth=0)
+    axis.fill_between(grid, low, high, color=line_style["color"], alpha=0.13, linewidth=0)
 
 
 def _end(
     panel: _Panel,
     run: pd.DataFrame,
     y: str,
-    looks: Mapping[str, Any],
+    line_style: Mapping[str, Any],
     bounds: tuple[float, float],
     marker: str,
 ) -> None:
@@ -288,21 +290,21 @@ def _end(
     if at <= drawn_to * (1 + 1e-9):
         return
     if at > right * (1 + 1e-9):
-        panel.cut += 1
+        panel.clipped += 1
         at, marker = right, ">"
     elif marker == "x":
         panel.crosses += 1
     else:
         panel.dots += 1
-    _mark(panel.axis, at, value, looks, marker)
+    _mark(panel.axis, at, value, line_style, marker)
 
 
-def _mark(axis: Axes, at: float, value: float, looks: Mapping[str, Any], marker: str) -> None:
+def _mark(axis: Axes, at: float, value: float, line_style: Mapping[str, Any], marker: str) -> None:
     axis.plot(
         [at],
         [value],
         marker,
-        color=looks["color"],
+        color=line_style["color"],
         markersize=5 if marker == "." else 6,
         zorder=4,
         clip_on=False,
@@ -314,16 +316,16 @@ def _notes(
     metrics: pd.DataFrame, groups: Sequence[_Runs], panels: Sequence[_Panel], budget: Budget | None
 ) -> list[str]:
     """What the figure shows, in sentences."""
-    notes = [style.spread_words(int(metrics["seed"].nunique()))]
+    notes = [style.spread_text(int(metrics["seed"].nunique()))]
     if budget is not None:
-        notes.append(f"Runs end where they reach the budget ({budget_words(budget)}).")
+        notes.append(f"Runs end where they reach the budget ({budget_text(budget)}).")
     if any(panel.thin for panel in panels):
         notes.append("Curves go as far as all seeds do; thin: the mean over those that go on, at least half of them.")
     if any(panel.dots for panel in panels):
         notes.append("Dots: ends of single runs.")
     if any(panel.crosses for panel in panels):
         notes.append("Crosses: ends of runs that diverged or ended early; the mean is without them.")
-    if any(panel.cut for panel in panels):
+    if any(panel.clipped for panel in panels):
         notes.append("Arrows at the edge: runs that end beyond the axis.")
     far = max(groups, key=lambda group: group.overshoot)
     if far.overshoot > _OVERSHOOT:

@@ -23,7 +23,7 @@ from dspodfl.analysis.figures.style import STYLE
 _LABELLED = 60
 """Up to this number of clients there is room for their names."""
 _LINKS = 20_000
-"""More links than these are not told apart; this number of them is drawn, evenly chosen."""
+"""More links than these cannot be distinguished; this number of them is drawn, evenly chosen."""
 _SCALE = (0.1, 0.5, 1.0)
 """The rates that the legend shows."""
 _CLIENTS = LinearSegmentedColormap.from_list("rates", ["#FBE3CF", "#E8853A", "#7A2E00"])
@@ -70,9 +70,9 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
         if len(d) > _LABELLED:
             bar = ScalarMappable(Normalize(0, 1), _CLIENTS)
             figure.colorbar(bar, ax=axis, shrink=0.5, pad=0.01, label="SGD rate d").outline.set_linewidth(0.4)
-        told = f"{_counted(len(d), 'client')}, {_counted(len(edges), 'link')}"
+        text = f"{_counted(len(d), 'client')}, {_counted(len(edges), 'link')}"
         some = f" ({formatting.count(shown)} of them drawn)" if shown < len(edges) else ""
-        style.legend(figure, *_legend(largest, widest), f"{title}{told}{some}", columns=len(_SCALE))
+        style.legend(figure, *_legend(largest, widest), f"{title}{text}{some}", columns=len(_SCALE))
         style.note(
             figure,
             "d: probability of an SGD step of a client in an iteration.",
@@ -117,7 +117,7 @@ def _links(axis: Axes, at: np.ndarray, b: np.ndarray, edges: np.ndarray, widest:
 
 
 def _names(axis: Axes, at: np.ndarray, names: list[str], d: np.ndarray) -> None:
-    """Names beside their nodes, on a white rim: neither hides the other."""
+    """Names next to their nodes, on a white rim: neither hides the other."""
     largest, _ = _sizes(len(at), 0)
     radius = np.sqrt(_area(d, largest) / np.pi)
     for name, place, away in zip(names, at, radius, strict=True):

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import style
-from dspodfl.analysis.figures.accuracy import budget_words
+from dspodfl.analysis.figures.accuracy import budget_text
 from dspodfl.analysis.figures.style import STYLE
 from dspodfl.network import Budget
 
@@ -87,7 +87,7 @@ def _where(table: pd.DataFrame, budget: Budget | None) -> str:
     if "budget_value" in table and table["budget_value"].nunique() > 1:
         return "at the end of each run, the budget of its point"
     if budget is not None:
-        return f"at the end of each run, its budget ({budget_words(budget)})"
+        return f"at the end of each run, its budget ({budget_text(budget)})"
     if "iteration" in table and table["iteration"].nunique() == 1:
         return f"after {formatting.count(table['iteration'].iloc[0])} iterations"
     return "at the end of each run"
@@ -95,7 +95,7 @@ def _where(table: pd.DataFrame, budget: Budget | None) -> str:
 
 def _sweep_notes(table: pd.DataFrame, numeric: bool) -> list[str]:
     seeds = int(table["seeds"].max()) if "seeds" in table and len(table) else 1
-    notes = [style.spread_words(seeds, "band" if numeric else "bars")]
+    notes = [style.spread_text(seeds, "band" if numeric else "bars")]
     if "reached" in table and (table["reached"] < table["seeds"]).any():
         notes.append("Open markers: not all seeds got there (n/m), the mean is over those that did.")
     return notes
@@ -107,13 +107,13 @@ def _points(axis: Axes, rows: pd.DataFrame, x: str, column: str, algorithms: Seq
     others = style.custom(algorithms)
     for number, algorithm in enumerate(algorithms):
         mine = rows[(rows["algorithm"] == algorithm) & rows[f"{column}_mean"].notna()]
-        looks = style.line(algorithm, others)
+        line_style = style.line(algorithm, others)
         label = style.name(algorithm)
         if not len(mine):
-            axis.plot([], [], label=f"{label} (no values)", **looks)
+            axis.plot([], [], label=f"{label} (no values)", **line_style)
             continue
-        aside = 0.0 if numeric else style.dodge(number, len(algorithms))
-        place = np.array([at[v] for v in mine[x]]) + aside
+        offset = 0.0 if numeric else style.dodge(number, len(algorithms))
+        place = np.array([at[v] for v in mine[x]]) + offset
         mean = mine[f"{column}_mean"].to_numpy(float)
         std = np.nan_to_num(mine[f"{column}_std"].to_numpy(float))
         some = np.zeros(len(mine), bool)
@@ -121,7 +121,7 @@ def _points(axis: Axes, rows: pd.DataFrame, x: str, column: str, algorithms: Seq
             some = (mine["reached"] < mine["seeds"]).to_numpy()
         if numeric:
             order = np.argsort(place, kind="stable")
-            axis.plot(place[order], mean[order], label=label, **looks)
+            axis.plot(place[order], mean[order], label=label, **line_style)
             low, high = mean - std, mean + std
             if column in ("accuracy", "normalized"):
                 low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
@@ -129,18 +129,20 @@ def _points(axis: Axes, rows: pd.DataFrame, x: str, column: str, algorithms: Seq
                 place[order],
                 (np.maximum(low, 1e-3 * mean) if column == "optimality_error" else low)[order],
                 high[order],
-                color=looks["color"],
+                color=line_style["color"],
                 alpha=0.13,
                 linewidth=0,
             )
         else:
-            axis.errorbar(place, mean, std, label=label, capsize=2, elinewidth=1.2, **(looks | {"linestyle": "none"}))
+            axis.errorbar(
+                place, mean, std, label=label, capsize=2, elinewidth=1.2, **(line_style | {"linestyle": "none"})
+            )
         axis.plot(
             place[some],
             mean[some],
             linestyle="none",
-            marker=looks["marker"],
-            color=looks["color"],
+            marker=line_style["marker"],
+            color=line_style["color"],
             markerfacecolor="white",
             markersize=5,
             zorder=4,
@@ -188,9 +190,9 @@ def delays(table: pd.DataFrame, axes: list[str], title: str = "", parts: pd.Data
             total, share = grid[2 * n], grid[2 * n + 1]
             found = some.set_index(["target", "algorithm"]).reindex(rows).apply(pd.to_numeric, errors="coerce")
             for y, (_, algorithm) in enumerate(rows):
-                looks = style.line(algorithm, style.custom(algorithms))
-                _total(total, y, found.iloc[y], looks, right, printed)
-                _share(share, y, found.iloc[y], looks["color"])
+                line_style = style.line(algorithm, style.custom(algorithms))
+                _total(total, y, found.iloc[y], line_style, right, printed)
+                _share(share, y, found.iloc[y], line_style["color"])
             if log:
                 total.set_xscale("log")
                 style.logarithmic(total.xaxis, left, right, formatting.delay)
@@ -235,15 +237,15 @@ def _range(table: pd.DataFrame) -> tuple[float, float, bool]:
     return low / 1.6, high * 1.6, True
 
 
-def _total(axis: Axes, y: int, row: pd.Series[Any], looks: dict[str, Any], right: float, printed: bool) -> None:
+def _total(axis: Axes, y: int, row: pd.Series[Any], line_style: dict[str, Any], right: float, printed: bool) -> None:
     total, least = row["total_median"], row.get("total_least", np.nan)
     low, high = row.get("total_quartile1", np.nan), row.get("total_quartile3", np.nan)
-    paint = looks["color"]
+    paint = line_style["color"]
     if np.isfinite(low):
         end = high if np.isfinite(high) else right
         axis.plot([low, end], [y, y], color=paint, alpha=0.45, linewidth=4, solid_capstyle="butt")
     if np.isfinite(total):
-        axis.plot(total, y, marker=looks["marker"], color=paint, markersize=7, linestyle="none", zorder=4)
+        axis.plot(total, y, marker=line_style["marker"], color=paint, markersize=7, linestyle="none", zorder=4)
     elif least > 0:
         axis.plot(least, y, marker=">", color=paint, fillstyle="none", markersize=7, linestyle="none", zorder=4)
     if printed:
@@ -329,9 +331,9 @@ def accuracies(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
                 mine = rows[rows["algorithm"] == algorithm].set_index("iteration").reindex(iterations)
                 at = np.arange(len(iterations)) + style.dodge(n, len(algorithms))
                 mean, std = (pd.to_numeric(mine[f"accuracy_{c}"]).to_numpy(float) for c in ("mean", "std"))
-                looks = style.line(algorithm, others) | {"linestyle": "none"}
+                line_style = style.line(algorithm, others) | {"linestyle": "none"}
                 axis.errorbar(
-                    at, mean, np.nan_to_num(std), label=style.name(algorithm), capsize=2, elinewidth=1.2, **looks
+                    at, mean, np.nan_to_num(std), label=style.name(algorithm), capsize=2, elinewidth=1.2, **line_style
                 )
                 if printed:
                     axis.plot(
@@ -348,5 +350,5 @@ def accuracies(table: pd.DataFrame, axes: list[str], title: str = "") -> Figure:
             labels.append("printed in the paper")
         style.legend(figure, drawn, labels, title)
         seeds = int(table["seeds"].max()) if "seeds" in table else 1
-        style.note(figure, style.spread_words(seeds, "bars"))
+        style.note(figure, style.spread_text(seeds, "bars"))
     return figure

@@ -112,7 +112,7 @@ AXES = {
     "link_draw": "how a link is drawn",
     "seed": "seed",
 }
-"""What is varied, in words and with units: keys of the configuration, and the names that experiments give them."""
+"""What is varied, with units: keys of the configuration, and the names that experiments give them."""
 
 
 def name(algorithm: str) -> str:
@@ -145,7 +145,13 @@ def clean(text: str) -> str:
 
 
 def axis_name(key: str) -> str:
-    """Return what is varied in words, with its unit; an unknown key is named by its last part.
+    """Return the name of an axis of a grid, with its unit.
+
+    Args:
+        key: The key of the configuration that is varied, or the name that an experiment gives it.
+
+    Returns:
+        Its name in `AXES`; of an unknown key its last part, and the key in brackets.
 
     >>> axis_name("graph.radius"), axis_name("model.hidden_units"), axis_name("mine")
     ('radius of the graph', 'hidden units (model.hidden_units)', 'mine')
@@ -158,7 +164,13 @@ def axis_name(key: str) -> str:
 
 
 def axis_head(key: str) -> str:
-    r"""Return `axis_name` as the head of a column: its unit on a line of its own, and no line that is long.
+    r"""Return `axis_name` as the head of a column, in short lines.
+
+    Args:
+        key: As for `axis_name`.
+
+    Returns:
+        Lines of at most 28 characters; the unit begins a new one.
 
     >>> axis_head("train.batch_size"), axis_head("rates.sgd.mean")
     ('batch size\n(samples per SGD step)', 'mean of the SGD rates d\nbefore truncation')
@@ -168,7 +180,18 @@ def axis_head(key: str) -> str:
 
 
 def colour(algorithm: str, others: Sequence[str]) -> str:
-    """Return the colour of an algorithm; custom ones, ``others``, take further colours in order."""
+    """Return the colour of an algorithm, the same in every figure.
+
+    Args:
+        algorithm: Its name or label.
+        others: The algorithms of the figure that have no colour in `COLOURS`, in order; see `custom`.
+
+    Returns:
+        The colour, as ``#RRGGBB``.
+
+    >>> colour("mine", ["mine"])
+    '#E69F00'
+    """
     return COLOURS.get(algorithm) or _OTHER_COLOURS[list(others).index(algorithm) % len(_OTHER_COLOURS)]
 
 
@@ -204,14 +227,14 @@ def custom(algorithms: Sequence[str]) -> list[str]:
 
 
 def handles(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    """Return what any of the panels shows, each once: two of one name and another look are two."""
+    """Return what any of the panels shows, each once: two of one name but different style are two."""
     found: dict[tuple[str, ...], tuple[Artist, str]] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            looks = (
+            line_style = (
                 str(mpl.artist.getp(handle, what)) for what in ("color", "marker") if hasattr(handle, f"get_{what}")
             )
-            found.setdefault((label, *looks), (handle, label))
+            found.setdefault((label, *line_style), (handle, label))
     return [handle for handle, _ in found.values()], [label for _, label in found.values()]
 
 
@@ -228,7 +251,7 @@ def legend(
     head = wrapped(title, width, _TITLE_SIZE, 3)
     grown = max(0, rows - 1) * 0.19 + head.count("\n") * 0.17
     figure.set_figheight(figure.get_figheight() + grown)
-    # Filled row by row, as people read; matplotlib fills column by column.
+    # Filled row by row, in reading order; matplotlib fills column by column.
     order = [n for column in range(columns) for n in range(column, len(labels), columns)]
     made = figure.legend(
         [drawn[n] for n in order],
@@ -266,12 +289,12 @@ def wrapped(text: str, width: float, size: float, lines: int = 12) -> str:
 
 
 def note(figure: Figure, *sentences: str) -> None:
-    """Say at the foot of the figure what its numbers are."""
+    """Explain the numbers of a figure at its foot."""
     text = " ".join(sentence for sentence in sentences if sentence)
     if text:
-        told = wrapped(text, figure.get_figwidth(), _NOTE_SIZE)
-        figure.set_figheight(figure.get_figheight() + 0.14 * (told.count("\n") + 1))
-        made = figure.supxlabel(told, x=0.012, ha="left", fontsize=_NOTE_SIZE, color=FAINT)
+        text = wrapped(text, figure.get_figwidth(), _NOTE_SIZE)
+        figure.set_figheight(figure.get_figheight() + 0.14 * (text.count("\n") + 1))
+        made = figure.supxlabel(text, x=0.012, ha="left", fontsize=_NOTE_SIZE, color=FAINT)
         made.set_parse_math(False)
 
 
@@ -281,10 +304,10 @@ def heading(axis: Axes, text: str) -> None:
     made.set_parse_math(False)
 
 
-def spread_words(seeds: int, what: str = "band") -> str:
-    """Say what a mean and its band or bars are.
+def spread_text(seeds: int, what: str = "band") -> str:
+    """Describe a mean and its band or bars.
 
-    >>> spread_words(3), spread_words(1, "bars")
+    >>> spread_text(3), spread_text(1, "bars")
     ('Mean over 3 seeds; band: ±1 standard deviation over seeds.', 'One seed: no bars.')
     """
     if seeds < 2:
@@ -339,7 +362,15 @@ def logarithmic(axis: Axis, left: float, right: float, text: Callable[[float], s
 
 
 def picture(figure: Figure, form: str) -> bytes:
-    """Return a figure as ``png`` or ``svg``; the same figure gives the same bytes."""
+    """Return a figure as an image file; the same figure gives the same bytes.
+
+    Args:
+        figure: The figure.
+        form: ``png`` or ``svg``.
+
+    Returns:
+        The content of the file.
+    """
     buffer = io.BytesIO()
     with mpl.rc_context(STYLE), warnings.catch_warnings():  # the names inside an SVG are made from its hashsalt
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is drawn as an empty box

@@ -138,15 +138,15 @@ def _quantity(
     groups = list(table.groupby(["algorithm", *rest], sort=False))
     for number, (key, rows) in enumerate(groups):
         algorithm, *where = key if isinstance(key, tuple) else (key,)
-        looks = _looks(str(algorithm), algorithms, points.index(tuple(where)), len(points))
+        line_style = _line_style(str(algorithm), algorithms, points.index(tuple(where)), len(points))
         y = rows[name].to_numpy(float)
         y = np.where(np.isfinite(y) & (np.abs(y) < LARGEST) & ((y > 0) | (not log)), y, np.nan)
         x = np.array([at[v] for v in rows[first]])
         if numeric:
             order = np.argsort(x, kind="stable")
-            axis.plot(x[order], y[order], **looks)
+            axis.plot(x[order], y[order], **line_style)
         else:
-            axis.plot(x + style.dodge(number, len(groups)), y, **(looks | {"linestyle": "none"}))
+            axis.plot(x + style.dodge(number, len(groups)), y, **(line_style | {"linestyle": "none"}))
     positive = table.loc[table[name] > 0, name]
     if log and len(positive) and positive.max() / positive.min() >= 5:
         axis.set_yscale("log")
@@ -155,13 +155,13 @@ def _quantity(
     axis.set_xlabel(style.axis_name(first), parse_math=False)
 
 
-def _looks(algorithm: str, algorithms: list[str], point: int, points: int) -> dict[str, Any]:
+def _line_style(algorithm: str, algorithms: list[str], point: int, points: int) -> dict[str, Any]:
     """The line of an algorithm at a point of the further axes: its dashes, and lighter from point to point."""
-    looks = style.line(algorithm, style.custom(algorithms))
+    line_style = style.line(algorithm, style.custom(algorithms))
     if points > 1:
-        looks["linestyle"] = _DASHES[point % len(_DASHES)]
-        looks["alpha"] = 1.0 - 0.55 * point / (points - 1)
-    return looks
+        line_style["linestyle"] = _DASHES[point % len(_DASHES)]
+        line_style["alpha"] = 1.0 - 0.55 * point / (points - 1)
+    return line_style
 
 
 def _sweep_legend(
@@ -171,15 +171,15 @@ def _sweep_legend(
     algorithms = [str(a) for a in dict.fromkeys(table["algorithm"])]
     drawn, labels = [], []
     for algorithm in algorithms:
-        looks = style.line(algorithm, style.custom(algorithms))
-        dash = "none" if not numeric else "-" if len(points) > 1 else looks["linestyle"]
-        drawn.append(Line2D([], [], **(looks | {"linestyle": dash})))
+        line_style = style.line(algorithm, style.custom(algorithms))
+        dash = "none" if not numeric else "-" if len(points) > 1 else line_style["linestyle"]
+        drawn.append(Line2D([], [], **(line_style | {"linestyle": dash})))
         labels.append(style.name(algorithm))
     for n, point in enumerate(points if len(points) > 1 else ()):
-        looks = _looks(algorithms[0], algorithms, n, len(points)) | {"color": "#333333"}
-        drawn.append(Line2D([], [], **(looks if numeric else looks | {"linestyle": "none", "marker": "o"})))
-        told = (f"{style.axis_name(key)}: {formatting.setting(value)}" for key, value in zip(rest, point, strict=True))
-        labels.append(", ".join(told))
+        line_style = _line_style(algorithms[0], algorithms, n, len(points)) | {"color": "#333333"}
+        drawn.append(Line2D([], [], **(line_style if numeric else line_style | {"linestyle": "none", "marker": "o"})))
+        text = (f"{style.axis_name(key)}: {formatting.setting(value)}" for key, value in zip(rest, point, strict=True))
+        labels.append(", ".join(text))
         if numeric:
             drawn[-1].set_marker("")
     return drawn, labels

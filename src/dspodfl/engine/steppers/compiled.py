@@ -121,7 +121,7 @@ class Compiled:
         problem = self._problem
         yields = linear.advance(
             theta=self._models[self._buffer].numpy(),
-            other=self._models[1 - self._buffer].numpy(),
+            back_buffer=self._models[1 - self._buffer].numpy(),
             x=problem.x.numpy(),
             scale=problem.scale,
             shift=problem.shift,
@@ -139,7 +139,7 @@ class Compiled:
             bias=has_bias(problem.model),
             l2=problem.model.l2,
             threads=1 if self._single else torch.get_num_threads(),
-            home=False,
+            end_in_theta=False,
             order=clients,
         )
         # Threads that wait for each other are slower than a single one where another program uses their cores.

@@ -154,6 +154,6 @@ class CudaNetwork(CudaStepper):
         events, models = self._places, self._models
         self._receive(t, models[2 * self.shard.clients :])
         if self._small:
-            mixing.mix_runs(models, models, events["p"], self._at, homes=events["row_index"])
+            mixing.mix_runs(models, models, events["p"], self._at, row_index=events["row_index"])
         else:
-            mixing.mix_rows(models, models, self._links, events["active"], self._at, homes=events["row_index"])
+            mixing.mix_rows(models, models, self._links, events["active"], self._at, row_index=events["row_index"])

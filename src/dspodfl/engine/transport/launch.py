@@ -150,7 +150,7 @@ class _Signals(Handler):
         self.first: int | None = None
         self._waiting: list[int] = []
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.first = number if self.first is None else self.first
         self._waiting.append(number)
 

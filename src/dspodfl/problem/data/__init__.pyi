@@ -4,7 +4,7 @@ from .coerce import with_channel_axis as with_channel_axis
 from .dataset import MAX_CLASSES as MAX_CLASSES
 from .dataset import Dataset as Dataset
 from .dataset import Federation as Federation
-from .dataset import parts as parts
+from .dataset import restrict_to_clients as restrict_to_clients
 from .downloads import downloading as downloading
 from .named import DATASETS as DATASETS
 from .named import load as load
@@ -26,7 +26,7 @@ __all__ = [
     "load",
     "load_npz",
     "partitions",
-    "parts",
+    "restrict_to_clients",
     "ridge",
     "synthetic",
     "with_channel_axis",

@@ -1,6 +1,6 @@
 """Data as people have them, made a `Dataset` or a `Federation`: arrays, splits, torch and Hugging Face datasets.
 
-What is given is told by its type alone:
+What is given is recognized by its type alone:
 
     Dataset, Federation                           as it is
     (x, y)                                        one pair of arrays
@@ -32,7 +32,7 @@ FEATURES = ("image", "img", "x", "pixel_values", "features", "feature", "input",
 LABELS = ("label", "y", "labels", "fine_label", "target", "targets", "class")
 """Names of what it predicts, the first that is there."""
 VALIDATION = ("validation", "valid", "val", "dev")
-"""Splits that stand in for a test split where there is none."""
+"""Splits that are used as a test split where there is none."""
 ALLOWED = (
     "a Dataset, a Federation, (x, y), (x_train, y_train, x_test, y_test), (train, test), "
     '{"train": …, "test": …} or a list of one (x, y) per client'
@@ -41,19 +41,24 @@ HELD_OUT = 6
 """One sample in this many is cut off for testing."""
 _HOLD_OUT = 2**20 + 3  # k of an address in the stream of partitions, apart from those of the partitions themselves
 
-Part = tuple[np.ndarray, np.ndarray]
+Samples = tuple[np.ndarray, np.ndarray]
 """Samples and their labels or targets. Shapes: (samples, *shape), (samples,)."""
 
 
 @dataclass
-class Given:
-    """What was given, and what became of it: ``notes`` are for a person, ``about`` is for summary.json."""
+class CoercedData:
+    """Data in the project's form.
+
+    Attributes:
+        data: The dataset, or the data of each client.
+        notes: Sentences for a person on what was decided, such as which samples are held out for testing.
+    """
 
     data: Dataset | Federation
     notes: list[str] = field(default_factory=list)
 
 
-def as_data(given: Any, seed: int) -> Given:
+def as_data(given: Any, seed: int) -> CoercedData:
     """Make a dataset, or each client's data, of what was given.
 
     Args:
@@ -72,22 +77,29 @@ def as_data(given: Any, seed: int) -> Given:
     ((10, 3), (2, 3))
     """
     if isinstance(given, Dataset | Federation):
-        return Given(given)
+        return CoercedData(given)
     train, test, about = _splits(given)
     if isinstance(train, list):
         return _clients(train, test, seed, about)
     (x, y), held_out = train, test
     notes = _notes(about)
     if held_out is None:
-        kept, cut = _cut(len(x), seed)
-        (x, y), held_out = (x[kept], y[kept]), (x[cut], y[cut])
-        notes.append(_say_cut(about, len(cut), len(kept) + len(cut), seed))
+        train_rows, test_rows = _hold_out(len(x), seed)
+        (x, y), held_out = (x[train_rows], y[train_rows]), (x[test_rows], y[test_rows])
+        notes.append(_note_held_out(about, len(test_rows), len(train_rows) + len(test_rows), seed))
     made = Dataset.from_arrays(x, y, *held_out, name="data")
-    return Given(replace(made, about=about), notes)
+    return CoercedData(replace(made, about=about), notes)
 
 
 def with_channel_axis(data: Dataset | Federation) -> Dataset | Federation:
-    """Give greyscale images a channel axis: samples of shape (height, width) become (1, height, width)."""
+    """Give greyscale images a channel axis.
+
+    Args:
+        data: A dataset, or the data of clients.
+
+    Returns:
+        The same, with samples of shape (1, height, width) where they had shape (height, width).
+    """
     dataset = data.dataset if isinstance(data, Federation) else data
     if len(dataset.input_shape) != 2:
         return data
@@ -98,7 +110,7 @@ def with_channel_axis(data: Dataset | Federation) -> Dataset | Federation:
 # --- what was given -------------------------------------------------------------------------------------------
 
 
-def _splits(given: Any) -> tuple[Part | list[Part], Part | None, dict[str, object]]:
+def _splits(given: Any) -> tuple[Samples | list[Samples], Samples | None, dict[str, object]]:
     """Training samples, or a list of each client's; test samples, if any; and what should be known of it."""
     kind = _kind(given)
     if kind == "mapping":
@@ -115,7 +127,7 @@ def _splits(given: Any) -> tuple[Part | list[Part], Part | None, dict[str, objec
     raise InputError("data", _describe(given), ALLOWED)
 
 
-def _from_mapping(given: Mapping[str, Any]) -> tuple[Part | list[Part], Part | None, dict[str, object]]:
+def _from_mapping(given: Mapping[str, Any]) -> tuple[Samples | list[Samples], Samples | None, dict[str, object]]:
     arrays = ("x_train", "y_train", "x_test", "y_test")
     if set(arrays) <= set(given):
         x, y, x_test, y_test = (given[key] for key in arrays)
@@ -214,7 +226,7 @@ def _describe(given: Any) -> str:
 # --- parts ----------------------------------------------------------------------------------------------------
 
 
-def _part(given: Any, what: str) -> Part:
+def _part(given: Any, what: str) -> Samples:
     """Samples and labels of a part."""
     kind = _kind(given)
     if kind == "pair":
@@ -243,7 +255,7 @@ def _sample(item: Any, what: str, number: int) -> tuple[Any, Any]:
     raise DataError(f"{what}, sample {number} is {_describe(item)}; it must be a pair (x, y) or a dictionary")
 
 
-def _pair(x: Any, y: Any, what: str) -> Part:
+def _pair(x: Any, y: Any, what: str) -> Samples:
     features, labels = _features(x, what), _values(y, f"{what}: y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -281,7 +293,7 @@ def _values(values: Any, what: str) -> np.ndarray:
 # --- splits ---------------------------------------------------------------------------------------------------
 
 
-def _clients(parts: list[Part], test: Part | None, seed: int, about: dict[str, object]) -> Given:
+def _clients(parts: list[Samples], test: Samples | None, seed: int, about: dict[str, object]) -> CoercedData:
     """Each client's own data."""
     first = parts[0][0]
     for i, (x, y) in enumerate(parts):
@@ -292,8 +304,8 @@ def _clients(parts: list[Part], test: Part | None, seed: int, about: dict[str, o
             raise DataError(f"client {i} has y of {y.dtype}, client 0 of {parts[0][1].dtype}; they must be alike")
     notes = _notes(about)
     if test is None:
-        cuts = [_cut(len(x), seed, i, at_least=0) for i, (x, _) in enumerate(parts)]
-        held = [(x[cut], y[cut]) for (x, y), (_, cut) in zip(parts, cuts, strict=True)]
+        rows = [_hold_out(len(x), seed, i, at_least=0) for i, (x, _) in enumerate(parts)]
+        held = [(x[test_rows], y[test_rows]) for (x, y), (_, test_rows) in zip(parts, rows, strict=True)]
         test = np.concatenate([x for x, _ in held]), np.concatenate([y for _, y in held])
         total, number = sum(len(x) for x, _ in parts), len(test[0])
         if not number:
@@ -301,19 +313,19 @@ def _clients(parts: list[Part], test: Part | None, seed: int, about: dict[str, o
                 f"no client has {HELD_OUT} samples, of which one could be cut off for testing; "
                 'give test samples: {"train": [(x, y), …], "test": (x, y)}'
             )
-        parts = [(x[kept], y[kept]) for (x, y), (kept, _) in zip(parts, cuts, strict=True)]
-        notes.append(_say_cut(about, number, total, seed))
+        parts = [(x[train_rows], y[train_rows]) for (x, y), (train_rows, _) in zip(parts, rows, strict=True)]
+        notes.append(_note_held_out(about, number, total, seed))
     ends = np.cumsum([len(x) for x, _ in parts])
     shards = tuple(np.split(np.arange(ends[-1]), ends[:-1]))
     x, y = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     dataset = Dataset.from_arrays(x, y, *test, name="data")
-    return Given(Federation(dataset, shards, about), notes)
+    return CoercedData(Federation(dataset, shards, about), notes)
 
 
-def _cut(samples: int, seed: int, client: int = 0, *, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """The samples that are kept for training and those that are cut off for testing, by addressed draws.
+def _hold_out(samples: int, seed: int, client: int = 0, *, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the samples for training and of those that are held out for testing, by addressed draws.
 
-    Shapes: (kept,), (cut,), int64, both sorted.
+    Shapes: (training samples,), (test samples,), int64, both sorted.
     """
     number = max(at_least, samples // HELD_OUT)
     if number >= samples and at_least:
@@ -322,7 +334,7 @@ def _cut(samples: int, seed: int, client: int = 0, *, at_least: int = 1) -> tupl
     return np.sort(order[number:]), np.sort(order[:number])
 
 
-def _say_cut(about: dict[str, object], number: int, total: int, seed: int) -> str:
+def _note_held_out(about: dict[str, object], number: int, total: int, seed: int) -> str:
     about["test_split"] = f"{number} of {total} samples, cut off with seed {seed}"
     return (
         f"data were given without test samples: {number} of the {total} samples are cut off for testing (seed {seed})"

@@ -1,4 +1,4 @@
-"""What the clients learn from: one dataset, and how its training samples are dealt to them."""
+"""What the clients learn from: one dataset, and how its training samples are divided among them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dspodfl.errors import DataError
 
-_CHECKED_AT_ONCE = 4096
+_SHARDS_PER_CHECK = 4096
 MAX_CLASSES = 2**16
 """Labels are 0 … classes − 1, and a model has a score for each: a label beyond this is an identifier, not a class."""
 
@@ -22,8 +22,20 @@ class Dataset:
 
     input = scale · x + shift, in float32 (`normalized`)
 
-    Shapes: x (samples, *input_shape), uint8 or float32; y (samples,), int64 labels in [0, classes), or float32
-    targets when ``classes`` is None (regression).
+    Attributes:
+        name: What errors and results call it.
+        x_train: Training samples, shape (samples, *input_shape), uint8 or float32.
+        y_train: Their labels in [0, classes), int64, or their targets, float32; shape (samples,).
+        x_test: Test samples, as x_train.
+        y_test: Their labels or targets.
+        classes: The number of classes; None: a regression.
+        scale: See above.
+        shift: See above.
+        class_names: The names of the classes.
+        about: What a reader of results should know of where the samples come from.
+
+    Raises:
+        DataError: Shapes, types or values do not fit.
 
     >>> x = np.arange(8, dtype=np.uint8).reshape(4, 2)
     >>> data = Dataset.from_arrays(x, [0, 1, 2, 0], x[:1], [0])
@@ -95,15 +107,28 @@ class Dataset:
         return 1 if self.classes is None else self.classes
 
     def normalized(self, x: np.ndarray) -> np.ndarray:
-        """Stored samples as a model's input, scale · x + shift. Shapes: (..., *shape) -> the same, float32."""
+        """Return samples as a model's input, scale · x + shift. Shapes: (..., *shape) -> the same, float32."""
         return x.astype(np.float32) * np.float32(self.scale) + np.float32(self.shift)
 
     @classmethod
     def from_arrays(cls, x_train: Any, y_train: Any, x_test: Any, y_test: Any, name: str = "arrays") -> Self:
-        """A dataset from NumPy arrays, torch tensors or lists.
+        """Make a dataset from NumPy arrays, torch tensors or lists.
 
-        Integer y are labels (classes = largest + 1), floating y are targets of a regression. Bytes stay bytes and
-        are scaled by 1/255; all other x become float32.
+        Integer y are labels (classes = largest + 1), floating y are targets of a regression. Bytes stay bytes and are
+        scaled by 1/255; all other x become float32.
+
+        Args:
+            x_train: Training samples, (samples, *input_shape).
+            y_train: Their labels or targets, (samples,).
+            x_test: Test samples.
+            y_test: Their labels or targets.
+            name: What errors and results call the dataset.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            DataError: Shapes, types or values do not fit.
         """
         xs = [_features(x, f"{name}: x_{part}") for x, part in ((x_train, "train"), (x_test, "test"))]
         ys = [_targets(y, f"{name}: y_{part}") for y, part in ((y_train, "train"), (y_test, "test"))]
@@ -118,7 +143,19 @@ class Dataset:
 
     @classmethod
     def from_torch(cls, train: Any, test: Any, name: str = "dataset") -> Self:
-        """A dataset from two map-style torch datasets whose items are (x, y)."""
+        """Make a dataset from two map-style torch datasets whose items are (x, y).
+
+        Args:
+            train: The training samples.
+            test: The test samples.
+            name: What errors and results call the dataset.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            DataError: Items are no pairs, or do not fit together.
+        """
         x_train, y_train = _items(train, f"{name}: train")
         x_test, y_test = _items(test, f"{name}: test")
         return cls.from_arrays(x_train, y_train, x_test, y_test, name)
@@ -128,11 +165,17 @@ class Dataset:
 class Federation:
     """The data of one seed: a dataset, the samples each client holds, and what is known about them.
 
-    F(θ) = (1/m) Σ_i F_i(θ), F_i the mean loss over shard i; ``optimum`` is its minimizer θ* where that is known.
+    F(θ) = (1/m) Σ_i F_i(θ), with F_i the mean loss over shard i, the samples of client i.
 
-    A part of a federation holds the shards of some clients, whose ``number`` in the whole says who they are, and no
-    sample of the others. Shapes: shards m × (samples of client i,), int64 indices into x_train; optimum (parameters,),
-    float64; number (m,), int64.
+    Attributes:
+        dataset: The dataset.
+        shards: The samples of each client: m arrays of shape (samples of client i,), int64 indices into x_train.
+        report: What a reader of results should know of the partition.
+        optimum: θ*, the minimizer of F, where it is known; shape (parameters,), float64.
+        some: Where only some clients of a federation are held: their numbers in it, shape (m,), int64.
+
+    Raises:
+        DataError: A client has no sample, or an index is out of range.
     """
 
     dataset: Dataset
@@ -147,8 +190,8 @@ class Federation:
         samples = len(self.dataset.x_train)
         if self.some is not None and len(self.some) != len(self.shards):
             raise DataError(f"{self.dataset.name}: {len(self.some)} numbers for {len(self.shards)} clients")
-        for first in range(0, len(self.shards), _CHECKED_AT_ONCE):
-            some = self.shards[first : first + _CHECKED_AT_ONCE]
+        for first in range(0, len(self.shards), _SHARDS_PER_CHECK):
+            some = self.shards[first : first + _SHARDS_PER_CHECK]
             if min(map(len, some)) == 0:
                 empty = first + [len(shard) for shard in some].index(0)
                 raise DataError(f"{self.dataset.name}: client {empty} holds no sample")
@@ -172,10 +215,18 @@ class Federation:
         return np.fromiter(map(len, self.shards), dtype=np.int64, count=len(self.shards))
 
 
-def parts(federations: Sequence[Federation], clients: Sequence[np.ndarray]) -> list[Federation]:
-    """What some clients of each federation hold, and no sample besides; those on one dataset still share one.
+def restrict_to_clients(federations: Sequence[Federation], clients: Sequence[np.ndarray]) -> list[Federation]:
+    """Restrict federations to some of their clients, with no sample of the others.
 
-    One sample is kept of a dataset of which nobody here holds any, for its shape. Shapes: clients (some,) each.
+    Federations on one dataset share one afterwards, too. Where no client of a dataset is taken, one of its samples is
+    stored, for its shape.
+
+    Args:
+        federations: The federations.
+        clients: The numbers of the clients to take of each, shape (some,) each.
+
+    Returns:
+        The federations of these clients, in the same order.
     """
     held: dict[int, list[np.ndarray]] = {}
     for whole, some in zip(federations, clients, strict=True):
@@ -197,7 +248,7 @@ def parts(federations: Sequence[Federation], clients: Sequence[np.ndarray]) -> l
 
 def as_array(values: Any, what: str) -> np.ndarray:
     """Give NumPy arrays, torch tensors, tables and nested lists as an array; ``what`` names them in an error."""
-    torch = sys.modules.get("torch")  # who has a tensor has imported it
+    torch = sys.modules.get("torch")  # a caller with a tensor has imported it
     if torch is not None and isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())

@@ -1,4 +1,4 @@
-"""Who is told how far a download is; apart, so that nothing else need be imported to be told."""
+"""The callback that reports the progress of downloads; in a module of its own, which imports nothing else."""
 
 from __future__ import annotations
 

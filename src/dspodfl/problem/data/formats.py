@@ -185,9 +185,9 @@ _ALLOWED = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows the few names an array of bytes needs, and even those only as stand-ins: no other code is reached.
+    """Knows the few names an array of bytes needs, and even those only as substitutes: no other code is reached.
 
-    The stand-ins are classes with a ``__setstate__``, so that a pickle cannot set attributes on them either.
+    The substitutes are classes with a ``__setstate__``, so that a pickle cannot set attributes on them either.
     """
 
     def find_class(self, module: str, name: str) -> object:

@@ -103,9 +103,19 @@ _CIFAR = _Source(
 
 
 def load(name: str, root: Path | None = None, progress: bool = True) -> Dataset:
-    """A dataset by name: fmnist-mini, fmnist, mnist or cifar10; images are (channels, height, width), bytes.
+    """Load a dataset by name; images are (channels, height, width), bytes.
 
-    ``root`` takes the place of ``$DSPODFL_DATA``; ``progress`` is whether `downloading` is called.
+    Args:
+        name: fmnist-mini, fmnist, mnist or cifar10.
+        root: The folder to look in, in place of ``$DSPODFL_DATA``.
+        progress: Whether `downloading` is called.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        InputError: There is no such dataset.
+        DataError: Its files are damaged, or could not be downloaded.
 
     >>> load("fmnist-mini").input_shape
     (1, 28, 28)
@@ -118,7 +128,7 @@ def load(name: str, root: Path | None = None, progress: bool = True) -> Dataset:
 
 def fixed_names() -> list[str]:
     """List the datasets that are the same whatever the seed."""
-    return [name for name, entry in DATASETS.items() if not entry.asks_for("seed")]
+    return [name for name, entry in DATASETS.items() if not entry.takes("seed")]
 
 
 @DATASETS.register("fmnist-mini", size=(7_000, 784, 1))
@@ -207,7 +217,7 @@ def _locate(source: _Source, root: Path | None, progress: bool, also: tuple[Path
         _download(source, target, progress)
     except DataError:
         raise
-    except Exception as error:  # offline, a full disk, a wrong hash, whatever stands between here and there
+    except Exception as error:  # offline, a full disk, a wrong hash, or whatever else prevents a download
         raise DataError(_how_to_get(source, target, folders, error)) from error
     return target
 
@@ -242,7 +252,7 @@ def _download(source: _Source, target: Path, progress: bool) -> None:
 
 
 class _Bar:
-    """Progress in the form that pooch asks for: handed on to `downloading`, else a line on a terminal."""
+    """Progress in the form that pooch expects: passed to `downloading`, else a line on a terminal."""
 
     def __init__(self, name: str) -> None:
         self._name, self._size, self._line = name, 0, False

@@ -14,10 +14,20 @@ TEST = "test.npz"
 
 
 def load_npz(folder: str | Path) -> Federation:
-    """Clients' data from a folder: each file holds arrays ``x`` (samples, *shape) and ``y`` (samples,).
+    """Load the data of clients from a folder with one .npz file a client, and ``test.npz``.
 
-    Clients are numbered in the natural order of the names, client2.npz before client10.npz. Integer y are labels,
-    floating y targets of a regression; bytes in x are scaled by 1/255. All files must agree in both.
+    Each file holds arrays ``x`` (samples, *shape) and ``y`` (samples,). Clients are numbered in the natural order of
+    the names, client2.npz before client10.npz. Integer y are labels, floating y targets of a regression; bytes in x are
+    scaled by 1/255. All files must agree in both.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The data of the clients.
+
+    Raises:
+        DataError: A file is missing, damaged, or unlike the others.
     """
     folder = Path(folder)
     if not bounded.is_folder(folder):

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import scipy  # its submodules are imported where they are first used
 from annotated_types import Ge, Le
-from scipy import special
 
 from dspodfl import rng
 from dspodfl.errors import Count, Doc, InputError, Registry
 from dspodfl.problem.data.validation import number, whole
 from dspodfl.rng import Stream
 
-_SHUFFLE, _DEAL, _TIES = 2**20, 2**20 + 1, 2**20 + 2  # k of an address, apart from the draws at k = 0
-_WORDS_AT_ONCE = 2**20
+_SHUFFLE, _ORDER, _TIES = 2**20, 2**20 + 1, 2**20 + 2  # k of an address, apart from the draws at k = 0
+_MAX_WORDS_PER_CHUNK = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def iid(y: np.ndarray, clients: int, seed: int) -> Partition:
     """
     clients = _count(clients, len(y))
     order = rng.permutation(seed, Stream.PARTITION, len(y), k=_SHUFFLE)
-    return _collect(_cut(order, np.arange(clients), len(y)), clients)
+    return _collect(_divided(order, np.arange(clients), len(y)), clients)
 
 
 @PARTITIONS.register(
@@ -120,7 +120,7 @@ def labels(
                 f"smaller: class {names[code]} has {len(members)} samples, and {len(holders)} clients hold it",
             )
         if len(holders):
-            owner[members] = _cut(np.arange(len(members)), holders, len(members))
+            owner[members] = _divided(np.arange(len(members)), holders, len(members))
     unheld = np.setdiff1d(np.arange(len(names)), held)
     return _collect(owner, clients, tuple(int(name) for name in names[unheld]))
 
@@ -145,8 +145,8 @@ def dirichlet(
     """
     names, codes, sizes = _classes(y, "dirichlet")
     clients, alpha = _count(clients, len(y)), number("data.partition.alpha", alpha)
-    everyone, classes = np.arange(clients)[:, None], np.arange(len(names))
-    u = rng.uniform(seed, Stream.PARTITION, i=everyone, j=classes, count=2)
+    numbers, classes = np.arange(clients)[:, None], np.arange(len(names))
+    u = rng.uniform(seed, Stream.PARTITION, i=numbers, j=classes, count=2)
     counts = _fill(_apportion(_dirichlet(u, alpha), sizes))  # (clients, classes)
     owner = np.full(len(y), -1)
     for code, members in enumerate(_members(codes, len(names), seed)):
@@ -172,10 +172,10 @@ def shards(
     order = rng.permutation(seed, Stream.PARTITION, len(y), k=_SHUFFLE)
     order = order[np.argsort(y[order], kind="stable")]
     ends = np.arange(1, runs + 1) * len(y) // runs
-    dealt = np.empty(runs, dtype=np.int64)
-    dealt[rng.permutation(seed, Stream.PARTITION, runs, k=_DEAL)] = np.arange(runs) // per_client
+    owner_of_run = np.empty(runs, dtype=np.int64)
+    owner_of_run[rng.permutation(seed, Stream.PARTITION, runs, k=_ORDER)] = np.arange(runs) // per_client
     owner = np.full(len(y), -1)
-    owner[order] = np.repeat(dealt, np.diff(ends, prepend=0))
+    owner[order] = np.repeat(owner_of_run, np.diff(ends, prepend=0))
     return _collect(owner, clients)
 
 
@@ -213,7 +213,7 @@ def shared(
     samples = whole("data.partition.samples", samples, n, "the number of training samples")
     drawn = samples if 2 * samples <= n else n - samples
     rows = np.empty((clients, samples), dtype=np.int64)
-    step = max(1, _WORDS_AT_ONCE // (n if drawn < samples else samples))
+    step = max(1, _MAX_WORDS_PER_CHUNK // (n if drawn < samples else samples))
     for first in range(0, clients, step):
         some = np.arange(first, min(first + step, clients))
         chosen = _distinct(seed, some, drawn, n)
@@ -230,22 +230,22 @@ def shared(
 def _balanced(clients: int, classes: int, per_client: int, seed: int) -> np.ndarray:
     """Distinct classes for each client, loads differing by at most one. Shape: -> (clients, per_client).
 
-    Each client in turn takes the classes with the fewest holders, ties by chance. With loads L and L + 1 before,
+    Each client in turn takes the classes with the fewest holders, ties at random. With loads L and L + 1 before,
     a of the former: either a ≥ per_client and some of those rise to L + 1, or all a do and per_client − a of the
-    others rise to L + 2; two neighbouring loads again. The turns are then dealt to the clients at random, so
-    that neither a client's number nor a class's says anything about the other.
+    others rise to L + 2; two neighbouring loads again. The order of the clients is random, so that
+    neither a client's number nor a class's says anything about the other.
     """
     held = np.empty((clients, per_client), dtype=np.int64)
     load = np.zeros(classes, dtype=np.int64)
-    turns = rng.permutation(seed, Stream.PARTITION, clients, k=_DEAL)
-    for turn, ties in zip(turns, _tie_breaks(clients, classes, seed), strict=True):
-        held[turn] = np.lexsort((ties, load))[:per_client]
-        load[held[turn]] += 1
+    order = rng.permutation(seed, Stream.PARTITION, clients, k=_ORDER)
+    for client, ties in zip(order, _tie_breaks(clients, classes, seed), strict=True):
+        held[client] = np.lexsort((ties, load))[:per_client]
+        load[held[client]] += 1
     return held
 
 
 def _tie_breaks(clients: int, classes: int, seed: int) -> Iterator[np.ndarray]:
-    step = max(1, _WORDS_AT_ONCE // classes)
+    step = max(1, _MAX_WORDS_PER_CHUNK // classes)
     for first in range(0, clients, step):
         some = np.arange(first, min(first + step, clients))
         yield from rng.uniform(seed, Stream.PARTITION, i=some, k=_TIES, count=classes)
@@ -264,7 +264,7 @@ def _dirichlet(u: np.ndarray, alpha: float) -> np.ndarray:
     Gamma(α) = Gamma(α + 1) · U^{1/α}, in logarithms: for small α the draws themselves are below every float.
     """
     u = np.clip(u, 2.0**-54, 1 - 2.0**-53)
-    z = alpha * np.log(special.gammaincinv(alpha + 1.0, u[..., 0])) + np.log(u[..., 1])  # α · log of the draw
+    z = alpha * np.log(scipy.special.gammaincinv(alpha + 1.0, u[..., 0])) + np.log(u[..., 1])  # α · log of the draw
     with np.errstate(over="ignore", under="ignore"):
         weights = np.exp((z - z.max(axis=0)) / alpha)
     return np.asarray(weights / weights.sum(axis=0))
@@ -312,7 +312,7 @@ def _distinct(seed: int, clients: np.ndarray, count: int, n: int) -> np.ndarray:
     return chosen
 
 
-def _cut(order: np.ndarray, holders: np.ndarray, n: int) -> np.ndarray:
+def _divided(order: np.ndarray, holders: np.ndarray, n: int) -> np.ndarray:
     """Owner of each of n samples when ``order`` is cut evenly among the holders; −1 for the remainder."""
     part = len(order) // len(holders)
     owner = np.full(n, -1)

@@ -14,7 +14,7 @@ from dspodfl.problem.data.validation import number, whole
 from dspodfl.rng import Stream
 
 _CLASSES, _CLIENTS, _COMMON = 0, 1, 2  # j of an address: Gaussian classes; a client of `ridge`; what all share
-_NUMBERS_AT_ONCE = 2**19
+_MAX_ELEMENTS_PER_CHUNK = 2**19
 
 
 def synthetic(
@@ -32,8 +32,23 @@ def synthetic(
 
     x = separation · e_c + noise · z, with e_c a random unit vector for class c and z standard normal
 
-    Two means are about √2 · separation apart. Shapes: x (samples, features), float32; sample s has the label
-    s mod classes, and the same features whatever the number of samples.
+    Two means are about √2 · separation apart. Sample s has the label s mod classes, and the same features whatever the
+    number of samples.
+
+    Args:
+        seed: The seed of the draws.
+        samples: The number of training samples.
+        test_samples: The number of test samples.
+        features: Numbers per sample.
+        classes: The number of classes.
+        separation: How far the means of the classes are apart.
+        noise: The standard deviation within a class.
+
+    Returns:
+        The dataset: x (samples, features), float32, y (samples,), int64.
+
+    Raises:
+        InputError: A number is out of range.
 
     >>> synthetic(seed=0, samples=20, features=3).x_train.shape
     (20, 3)
@@ -54,7 +69,7 @@ def _classified(seed: int, k: int, count: int, means: np.ndarray, noise: float) 
     classes, features = means.shape
     x = np.empty((count, features), dtype=np.float32)
     y = np.arange(count) % classes
-    step = max(1, _NUMBERS_AT_ONCE // features)
+    step = max(1, _MAX_ELEMENTS_PER_CHUNK // features)
     for first in range(0, count, step):
         some = np.arange(first, min(first + step, count))
         x[some] = means[y[some]] + noise * rng.normal(seed, Stream.DATA, i=some, j=_CLASSES, k=k, count=features)
@@ -71,14 +86,30 @@ def ridge(
     l2: float = 0.1,
     test_samples: int = 1000,
 ) -> Federation:
-    """Linear regression with different clients, and the exact minimizer of its objective.
+    """Draw a linear regression with different clients, and compute the exact minimizer of its objective.
 
     y = xᵀw_i + noise · z,  w_i = w_0 + heterogeneity · u_i,  x of client i scaled by s_i per feature,
+
     F(θ) = (1/m) Σ_i [ (1/2n_i) ‖X_iθ − y_i‖² + (l2/2) ‖θ‖² ]
 
     w_0 and u_i are normal with mean square norm 1; s_i is uniform in 1 ± h/(2 + 2h), h the heterogeneity. The test
-    samples follow w_0, unscaled. A client's samples do not depend on how many clients there are. The model has
-    no bias. Shapes: x (clients · samples, dimension); optimum (dimension,), float64.
+    samples follow w_0, unscaled. A client's samples do not depend on the number of clients. The model has no bias.
+
+    Args:
+        seed: The seed of the draws.
+        clients: The number of clients, m.
+        samples: Training samples of each client, n_i.
+        dimension: Numbers per sample.
+        heterogeneity: How different the clients are; 0: all alike.
+        noise: The standard deviation of the targets.
+        l2: The weight of the penalty.
+        test_samples: The number of test samples.
+
+    Returns:
+        The data of the clients: x (clients · samples, dimension), optimum (dimension,), float64.
+
+    Raises:
+        InputError: A number is out of range, or the minimizer is not unique.
 
     >>> federation = ridge(seed=0, clients=3, samples=5, dimension=2)
     >>> federation.clients, federation.optimum.shape

@@ -53,11 +53,19 @@ def check_images(name: str, input_shape: tuple[int, ...], least: int) -> tuple[i
 
 
 def check_module(module: nn.Module, input_shape: tuple[int, ...], outputs: int) -> None:
-    """Refuse a module whose training could not be simulated exactly; advice is in the message.
+    """Refuse a module whose training could not be simulated exactly; the message has advice.
 
-    Not allowed: batch normalization and other running statistics, dropout and other random numbers in the
-    forward pass, uninitialized (lazy) parameters, parameters that are not floats or not on the CPU, no trainable
-    parameter, and a forward pass that does not map zeros of shape (2, *input_shape) to (2, outputs).
+    Not allowed: batch normalization and other running statistics, dropout and other random numbers in the forward pass,
+    uninitialized (lazy) parameters, parameters that are not floats or not on the CPU, no trainable parameter, and a
+    forward pass that does not map zeros of shape (2, *input_shape) to (2, outputs).
+
+    Args:
+        module: The module.
+        input_shape: The shape of one sample.
+        outputs: The number of scores of a sample.
+
+    Raises:
+        InputError: The module is one of these.
 
     >>> check_module(nn.Linear(4, 3), (5,), 3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

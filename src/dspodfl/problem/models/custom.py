@@ -29,17 +29,30 @@ def from_module(
     name: str = "custom",
     arguments: Mapping[str, Any] | None = None,
 ) -> Model:
-    """A model from a factory of modules, or from one module.
+    """Make a model from a factory of modules, or from one module.
 
-    A factory receives those of ``input_shape`` and ``outputs`` that its signature accepts, and ``arguments``.
-    Seed s starts from what it gives when torch's CPU generator is seeded with the 63-bit word at (s, INIT), so
-    that the module's own initialization is used, repeatably; the global generator is left as it was. Buffers and
-    parameters that are not trainable are those of seed 0, for every seed.
+    A factory receives those of ``input_shape`` and ``outputs`` that its signature accepts, and ``arguments``. Seed s
+    starts from what it returns when torch's CPU generator is seeded with the 63-bit word at (s, INIT), so that the
+    module's own initialization is used, repeatably; the global generator is left as it was. Buffers and parameters that
+    are not trainable are those of seed 0, for every seed.
 
     A module given outright is copied; its parameters are the initial model of *every* seed.
 
-    The loss is cross entropy, or half the squared error for regression, unless named. `check_module` says what
-    is refused.
+    Args:
+        factory: A function or class that returns a new module, or a module.
+        input_shape: The shape of one sample.
+        outputs: The number of classes; 1 for regression.
+        loss: A name of `LOSSES`; if None, cross entropy, or half the squared error for regression.
+        regression: Whether the targets are numbers.
+        l2: λ of the penalty (λ/2)‖θ‖².
+        name: What errors and results call the model.
+        arguments: Keyword arguments of the factory.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: The module is refused by `check_module`, or loss, arguments and data do not fit together.
 
     >>> def network(outputs, width=8):
     ...     return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, outputs))
@@ -69,7 +82,16 @@ def from_module(
 
 
 def load_factory(path: str) -> Factory:
-    """The factory named by ``"package.module:function"``.
+    """Import the factory named by ``"package.module:function"``.
+
+    Args:
+        path: The module and the name in it.
+
+    Returns:
+        The function or class.
+
+    Raises:
+        InputError: It cannot be imported, or cannot be called.
 
     >>> load_factory("torch.nn:Linear").__name__
     'Linear'

@@ -23,88 +23,93 @@ CHUNK = 2**16
 
 
 @dataclass(frozen=True)
-class Law:
-    """The law of a tensor's elements: uniform on ±scale, normal of deviation scale, or all equal to scale."""
+class InitialDistribution:
+    """The distribution of a tensor's elements: uniform on ±scale, normal of deviation scale, or all equal to scale."""
 
     kind: Literal["uniform", "normal", "constant"]
     scale: float
 
 
-Laws = Callable[[nn.Module], dict[str, Law]]
-"""The laws of a layer's own parameters by name (``weight``, ``bias``), from its class and shapes."""
+LayerDistributions = Callable[[nn.Module], dict[str, InitialDistribution]]
+"""The distributions of a layer's own parameters by name (``weight``, ``bias``), from its class and shapes."""
 
 
-def default_laws(layer: nn.Module) -> dict[str, Law]:
+def default_distributions(layer: nn.Module) -> dict[str, InitialDistribution]:
     """PyTorch's own: weights and biases uniform on ±1/√fan_in; normalization starts as the identity.
 
-    >>> default_laws(nn.Linear(16, 3))["bias"]
-    Law(kind='uniform', scale=0.25)
+    >>> default_distributions(nn.Linear(16, 3))["bias"]
+    InitialDistribution(kind='uniform', scale=0.25)
     """
     if isinstance(layer, nn.Linear | nn.Conv2d):
-        law = Law("uniform", 1 / math.sqrt(layer.weight[0].numel()))
-        return {"weight": law, "bias": law}
+        distribution = InitialDistribution("uniform", 1 / math.sqrt(layer.weight[0].numel()))
+        return {"weight": distribution, "bias": distribution}
     return _identity(layer)
 
 
-def he_laws(layer: nn.Module) -> dict[str, Law]:
+def he_distributions(layer: nn.Module) -> dict[str, InitialDistribution]:
     """For deep ReLU networks: convolutions normal of deviation √(2/fan_out), linear layers 0.01, biases 0.
 
     (He et al., 2015, with fan_out = output channels × kernel size.)
     """
     if isinstance(layer, nn.Conv2d):
         fan_out = layer.weight.numel() // layer.weight.shape[1]
-        return {"weight": Law("normal", math.sqrt(2 / fan_out)), "bias": Law("constant", 0.0)}
+        return {
+            "weight": InitialDistribution("normal", math.sqrt(2 / fan_out)),
+            "bias": InitialDistribution("constant", 0.0),
+        }
     if isinstance(layer, nn.Linear):
-        return {"weight": Law("normal", 0.01), "bias": Law("constant", 0.0)}
+        return {"weight": InitialDistribution("normal", 0.01), "bias": InitialDistribution("constant", 0.0)}
     return _identity(layer)
 
 
-def _identity(layer: nn.Module) -> dict[str, Law]:
+def _identity(layer: nn.Module) -> dict[str, InitialDistribution]:
     if isinstance(layer, nn.GroupNorm):
-        return {"weight": Law("constant", 1.0), "bias": Law("constant", 0.0)}
+        return {"weight": InitialDistribution("constant", 1.0), "bias": InitialDistribution("constant", 0.0)}
     return {}
 
 
-def tensor(law: Law, count: int, seed: int, t: int, out: Tensor | None = None) -> Tensor:
+def tensor(distribution: InitialDistribution, count: int, seed: int, t: int, out: Tensor | None = None) -> Tensor:
     """Elements 0 … count − 1 of tensor number t, drawn in chunks, into ``out``. Shape: (count,), float32."""
     if out is None:
         out = torch.empty(count)
-    if law.kind == "constant":
-        return out.fill_(law.scale)
+    if distribution.kind == "constant":
+        return out.fill_(distribution.scale)
     for first in range(0, count, CHUNK):
         size = min(CHUNK, count - first)
-        if law.kind == "uniform":
+        if distribution.kind == "uniform":
             values = 2 * rng.uniform(seed, Stream.INIT, k=t, count=size, first=first) - 1
         else:
             values = rng.normal(seed, Stream.INIT, k=t, count=size, first=first)
-        out[first : first + size] = torch.from_numpy(np.asarray(law.scale * values))
+        out[first : first + size] = torch.from_numpy(np.asarray(distribution.scale * values))
     return out
 
 
 def addressed(
-    module: nn.Module, laws: Laws = default_laws, given: Mapping[str, Tensor] | None = None
+    module: nn.Module,
+    distributions: LayerDistributions = default_distributions,
+    given: Mapping[str, Tensor] | None = None,
 ) -> Callable[[int], Tensor]:
-    """A model's ``draw``: seed -> θ (p,), every tensor by its law, but those in ``given`` as they are.
+    """A model's ``draw``: seed -> θ (p,), every tensor by its distribution, but those in ``given`` as they are.
 
     A tensor keeps its number t, and so its values, whatever else is given.
     """
     given = given or {}
-    plan: list[tuple[str, int, Law | None]] = []
+    plan: list[tuple[str, int, InitialDistribution | None]] = []
     for path, layer in module.named_modules():
-        own = laws(layer)
+        own = distributions(layer)
         for name, p in layer.named_parameters(recurse=False):
             full = f"{path}.{name}" if path else name
             plan.append((full, p.numel(), None if full in given else own[name]))
 
     def draw(seed: int) -> Tensor:
         theta = torch.empty(sum(size for _, size, _ in plan))
-        for t, ((name, size, law), part) in enumerate(
+        for t, ((name, size, distribution), part) in enumerate(
             zip(plan, theta.split([size for _, size, _ in plan]), strict=True)
         ):
-            if law is None:
+            if distribution is None:
                 part.copy_(given[name].reshape(size))
             else:
-                tensor(law, size, seed, t, out=part)
+                tensor(distribution, size, seed, t, out=part)
         return theta
 
     return draw

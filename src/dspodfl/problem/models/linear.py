@@ -21,7 +21,14 @@ def looped_gradient(model: Model, theta: Tensor, x: Tensor, y: Tensor, scale: Te
 
 
 def has_bias(model: Model) -> bool:
-    """Whether a linear model has biases besides its weights."""
+    """Return whether a linear model has biases besides its weights.
+
+    Args:
+        model: A model with ``is_linear``.
+
+    Returns:
+        True if θ = [W, b], False if θ = [W].
+    """
     return len(model.shapes) > 1
 
 
@@ -44,41 +51,41 @@ def linear_gradient(
     """Closed-form minibatch gradients of linear models: ∇W = (1/B) Σ_b (∂ℓ/∂s_b) x_bᵀ, times scale.
 
     A bias is the weight of a last feature that is always 1, so weights and biases are one (outputs, features)
-    matrix a client. Scores are kept as (clients, outputs, B): every product runs over contiguous features.
+    matrix a client. Scores are stored as (clients, outputs, B): every product runs over contiguous features.
     Shapes: packed (clients, p), x (clients, B, features), y (clients, B), share () = 1/B, scale (clients,) ->
     (clients, p).
     """
     clients, _, features = x.shape
     scores = torch.bmm(packed.view(clients, -1, features), x.transpose(1, 2))
-    slope = SLOPES[model.loss](scores, y, share)
+    grad = LOSS_GRADIENTS[model.loss](scores, y, share)
     if scale is not None:
-        slope *= scale.view(-1, 1, 1)
-    out = torch.bmm(slope, x).view(packed.shape)
+        grad *= scale.view(-1, 1, 1)
+    out = torch.bmm(grad, x).view(packed.shape)
     if model.l2:
         out += model.l2 * packed if scale is None else (model.l2 * scale)[:, None] * packed
     return out
 
 
-def _hinge_slope(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
+def _hinge_gradient(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
     """∂/∂s of (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c): PyTorch's own backward kernel of that loss, one call for all."""
     clients, outputs, batch = scores.shape
     rows = scores.transpose(1, 2).reshape(-1, outputs)
     if rows.dtype == torch.bfloat16:  # which the kernel does not know
         rows, share = rows.float(), share.float()
-    slope = torch.ops.aten.multi_margin_loss_backward(share, rows, y.view(-1), 1, 1.0, None, _SUM)
-    slope = slope.view(clients, batch, outputs).transpose(1, 2)
-    return slope if slope.dtype == scores.dtype else slope.to(scores.dtype)
+    grad = torch.ops.aten.multi_margin_loss_backward(share, rows, y.view(-1), 1, 1.0, None, _SUM)
+    grad = grad.view(clients, batch, outputs).transpose(1, 2)
+    return grad if grad.dtype == scores.dtype else grad.to(scores.dtype)
 
 
-def _cross_entropy_slope(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
+def _cross_entropy_gradient(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
     label = y[:, None, :]
-    chance = torch.softmax(scores, dim=1)
-    return chance.scatter_add_(1, label, -torch.ones_like(label, dtype=chance.dtype)).mul_(share)
+    probability = torch.softmax(scores, dim=1)
+    return probability.scatter_add_(1, label, -torch.ones_like(label, dtype=probability.dtype)).mul_(share)
 
 
-SLOPES = {
-    "hinge": _hinge_slope,
-    "cross_entropy": _cross_entropy_slope,
+LOSS_GRADIENTS = {
+    "hinge": _hinge_gradient,
+    "cross_entropy": _cross_entropy_gradient,
     "squared_error": lambda scores, y, share: (scores - y[:, None, :]).mul_(share),
 }
 """share · ∂ℓ/∂s per sample. Shapes: scores (clients, outputs, batch), y (clients, batch) -> as the scores."""

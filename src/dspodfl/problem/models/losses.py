@@ -21,10 +21,16 @@ def _score_of_target(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def hinge(scores: Tensor, target: Tensor) -> Tensor:
-    """Multi-class hinge of margin 1, averaged over classes: (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c).
+    """Compute the multi-class hinge of margin 1, averaged over classes: (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c).
 
     At a kink the subgradient is 0, as that of ReLU. The paper's SVM experiments use this loss.
-    Shapes: scores (..., C), integer target (...) -> (...).
+
+    Args:
+        scores: Shape (..., C).
+        target: The labels, integers of shape (...).
+
+    Returns:
+        The loss of every sample, shape (...).
 
     >>> hinge(torch.tensor([[2.0, 1.5, -3.0]]), torch.tensor([0]))  # ⅓ max(0, 1 − 2 + 1.5)
     tensor([0.1667])
@@ -36,9 +42,14 @@ def hinge(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Negative log-likelihood of the softmax: −s_y + log Σ_c exp s_c.
+    """Compute the negative log-likelihood of the softmax: −s_y + log Σ_c exp s_c.
 
-    Shapes: scores (..., C), integer target (...) -> (...).
+    Args:
+        scores: Shape (..., C).
+        target: The labels, integers of shape (...).
+
+    Returns:
+        The loss of every sample, shape (...).
 
     >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2]))  # log 4
     tensor([1.3863])
@@ -47,9 +58,17 @@ def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def half_squared_error(scores: Tensor, target: Tensor) -> Tensor:
-    """Half the squared error of one output: ½(s − y)².
+    """Compute half the squared error of one output: ½(s − y)².
 
-    Shapes: scores (..., 1) or (...), target (...) -> (...).
+    Args:
+        scores: Shape (..., 1) or (...).
+        target: Shape (...).
+
+    Returns:
+        The loss of every sample, shape (...).
+
+    Raises:
+        ValueError: There is not one score per target.
 
     >>> half_squared_error(torch.tensor([[3.0]]), torch.tensor([1.0]))
     tensor([2.])

@@ -25,13 +25,23 @@ from dspodfl.problem.models.losses import LOSSES
 class Model:
     """A module's structure, its loss and its initial values.
 
-    ``module`` is structure only: the values of its trainable parameters are never read when a ``draw`` is given
-    (the named models keep theirs on the meta device, without storage). Buffers and parameters that are not
-    trainable are constants: every client has the module's own, nobody mixes them, and they are no part of θ.
+    ``module`` is structure only: the values of its trainable parameters are never read when a ``draw`` is given (those
+    of the named models are on the meta device, without storage). Buffers and parameters that are not trainable are
+    constants: every client has the module's own, they are not mixed, and they are no part of θ.
 
-    ``outputs`` is the number of classes (1 for regression). Scores may be wider, as with VGG11's 1000-way head.
-    ``is_linear`` says that the scores are one affine map of the flattened input, so that θ = [W, b] row by row,
-    or [W] where the map has no bias.
+    Attributes:
+        name: What errors and results call the model.
+        module: The layers.
+        loss: A name of `LOSSES`.
+        input_shape: The shape of one sample.
+        outputs: The number of classes; 1 for regression. Scores may be wider, as with VGG11's 1000-way head.
+        l2: λ of the penalty (λ/2)‖θ‖².
+        is_linear: Whether the scores are one affine map of the flattened input, so that θ = [W, b] row by row, or [W]
+            where the map has no bias.
+        draw: seed -> the initial θ, shape (p,); None: the values that the module holds.
+
+    Raises:
+        InputError: The loss is unknown, or l2 is negative or not finite.
 
     >>> from dspodfl.problem.models import build
     >>> model = build("svm", input_shape=(1, 28, 28), outputs=10)
@@ -61,7 +71,7 @@ class Model:
 
     @cached_property
     def shapes(self) -> dict[str, torch.Size]:
-        """Shapes of the trainable parameters, in the order in which they lie in θ."""
+        """The shapes of the trainable parameters, in the order in which they are stored in θ."""
         return {name: p.shape for name, p in self.module.named_parameters() if p.requires_grad}
 
     @cached_property
@@ -70,9 +80,16 @@ class Model:
         return sum(shape.numel() for shape in self.shapes.values())
 
     def flatten(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Named tensors as one vector; other names in ``state`` are left aside.
+        """Join named tensors to one vector; other names in ``state`` are ignored.
 
-        Shapes: name -> (..., *shape), with one common lead, to (..., p).
+        Args:
+            state: Tensors by name, shape (..., *shape), with one common lead.
+
+        Returns:
+            The vector, shape (..., p).
+
+        Raises:
+            ValueError: A tensor is missing, or has another shape.
         """
         missing = [name for name in self.shapes if name not in state]
         if missing:
@@ -87,7 +104,17 @@ class Model:
         return torch.cat(parts, dim=-1)
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
-        """The named tensors inside a vector, as views of it. Shapes: (..., p) -> name: (..., *shape)."""
+        """Return the named tensors inside a vector, as views of it.
+
+        Args:
+            theta: The vector, shape (..., p).
+
+        Returns:
+            Tensors by name, shape (..., *shape).
+
+        Raises:
+            ValueError: The last axis is not p.
+        """
         if theta.ndim == 0 or theta.shape[-1] != self.parameters:
             raise ValueError(f"theta has shape {tuple(theta.shape)}; its last axis must be {self.parameters}")
         state, start = {}, 0
@@ -98,9 +125,13 @@ class Model:
         return state
 
     def initial(self, seed: int) -> Tensor:
-        """The common initial model of a seed, the same on every machine. Shape: (p,), float32, on the CPU.
+        """Return the common initial model of a seed, the same on every machine.
 
-        Without a ``draw`` it is what the module holds, whatever the seed. The tensor is the caller's own.
+        Args:
+            seed: The seed; without a ``draw`` the result is what the module holds, whatever the seed.
+
+        Returns:
+            θ, shape (p,), float32, on the CPU; a new tensor.
         """
         if self.draw is not None:
             return self.draw(seed)
@@ -108,22 +139,45 @@ class Model:
         return self.flatten(values)
 
     def scores(self, theta: Tensor, x: Tensor) -> Tensor:
-        """The module's outputs at θ. Shapes: theta (p,), x (batch, *input_shape) -> (batch, outputs)."""
+        """Compute the module's outputs at θ.
+
+        Args:
+            theta: The parameters, shape (p,).
+            x: Inputs, shape (batch, *input_shape).
+
+        Returns:
+            Shape (batch, outputs).
+        """
         out: Tensor = functional_call(self.module, self.unflatten(theta), (x,))
         return out
 
     def objective(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Mean loss of a minibatch plus the penalty: (1/B) Σ_b ℓ(s(θ; x_b), y_b) + (λ/2)‖θ‖².
+        """Compute the mean loss of a minibatch plus the penalty: (1/B) Σ_b ℓ(s(θ; x_b), y_b) + (λ/2)‖θ‖².
 
-        Shapes: theta (p,), x (batch, *input_shape), y (batch,) -> (). The penalty covers all of θ, also biases.
+        The penalty covers all of θ, also biases.
+
+        Args:
+            theta: The parameters, shape (p,).
+            x: Inputs, shape (batch, *input_shape).
+            y: Labels or targets, shape (batch,).
+
+        Returns:
+            The objective, shape ().
         """
         loss = LOSSES[self.loss](self.scores(theta, x), y).mean()
         return loss + self.l2 / 2 * theta.square().sum() if self.l2 else loss
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Model:
-        """The same model with its constants on a device and, where they are floats, in a dtype.
+        """Return the same model with its constants on a device and, where they are floats, in a dtype.
 
-        θ and the data are the caller's to move. A model without constants, as every named one, comes back as it is.
+        θ and the data are the caller's to move. A model without constants, as every named one, is returned as it is.
+
+        Args:
+            device: The device; None: unchanged.
+            dtype: The dtype of floats; None: unchanged.
+
+        Returns:
+            The model.
         """
 
         def moved(value: Tensor) -> Tensor:

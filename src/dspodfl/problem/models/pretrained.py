@@ -17,7 +17,7 @@ SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
 def read_weights(path: str | os.PathLike[str], shapes: Mapping[str, torch.Size], prefix: str = "") -> dict[str, Tensor]:
-    """The named tensors of a file, float32, exactly those that ``shapes`` asks for.
+    """The named tensors of a file, float32, exactly those that ``shapes`` names.
 
     Names in the file that do not start with ``prefix`` are left aside; those that do must be in ``shapes``.
     A wrong path, name or shape is an `InputError`; a file that cannot be read as tensors is a `DataError`.

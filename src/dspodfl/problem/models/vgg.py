@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dspodfl.errors import InputError
 from dspodfl.problem.models.checks import check_classes, check_images
-from dspodfl.problem.models.initialization import addressed, he_laws
+from dspodfl.problem.models.initialization import addressed, he_distributions
 from dspodfl.problem.models.model import Model
 from dspodfl.problem.models.pretrained import read_weights
 
@@ -86,20 +86,29 @@ def vgg11(
     weights: str | os.PathLike[str] | None = None,
     l2: float = 0.0,
 ) -> Model:
-    """VGG11 under cross entropy, from scratch or from a file of weights.
+    """Make VGG11 under cross entropy, from scratch or from a file of weights.
 
-    ``head = "cifar"``: one Linear(512, outputs) after the features of 32×32 images. ``head = "imagenet"``:
-    torchvision's classifier without its dropout. Its scores are 1000 wide, the data's classes are the first of
-    them, and all 1000 stand in the cross entropy, as in the public code of the paper's CIFAR-10 experiments.
+    Initial values do not follow PyTorch's default distribution, under which eleven layers without normalization hardly
+    train: convolutions are normal of deviation √(2/fan_out) (He et al., 2015), linear layers normal of deviation 0.01,
+    biases 0.
 
-    ``norm = "group"`` puts a GroupNorm of 32 groups behind every convolution, which eases training from scratch.
+    Args:
+        input_shape: The shape of an image, (channels, height, width), at least 32×32.
+        outputs: The number of classes.
+        norm: "group" puts a GroupNorm of 32 groups behind every convolution, which eases training from scratch.
+        head: "cifar": one Linear(512, outputs) after the features of 32×32 images. "imagenet": torchvision's classifier
+            without its dropout. Its scores are 1000 wide, the data's classes are the first of them, and all 1000 are in
+            the cross entropy, as in the public code of the paper's CIFAR-10 experiments.
+        weights: A .safetensors, .pth or .pt file in torchvision's naming of a plain VGG11. With the CIFAR head only its
+            ``features.*`` are used, and the classifier is drawn.
+        l2: λ of the penalty (λ/2)‖θ‖².
 
-    ``weights``: a .safetensors, .pth or .pt file in torchvision's naming of a plain VGG11. With the CIFAR head
-    only its ``features.*`` are used, and the classifier starts by address.
+    Returns:
+        The model.
 
-    Initial values do not follow PyTorch's default law, under which eleven layers without normalization hardly
-    train: convolutions are normal of deviation √(2/fan_out) (He et al., 2015), linear layers normal of deviation
-    0.01, biases 0.
+    Raises:
+        InputError: Inputs, head, norm and weights do not fit together.
+        DataError: The file of weights is damaged, or is not that of a VGG11.
     """
     for field, value, allowed in (("norm", norm, ("none", "group")), ("head", head, ("cifar", "imagenet"))):
         if value not in allowed:
@@ -127,5 +136,5 @@ def vgg11(
         prefix = "features." if head == "cifar" else ""
         shapes = {name: p.shape for name, p in module.named_parameters() if name.startswith(prefix)}
         given = read_weights(weights, shapes, prefix)
-    draw = addressed(module, he_laws, given)
+    draw = addressed(module, he_distributions, given)
     return Model("vgg11", module, "cross_entropy", tuple(input_shape), outputs, l2, draw=draw)

@@ -1,6 +1,6 @@
 """The named models, and `build`, which makes one from a configuration's words.
 
-Trainable parameters lie on the meta device: a module here is structure, its values come from `Model.initial`.
+Trainable parameters are on the meta device: a module here is structure, its values come from `Model.initial`.
 """
 
 from __future__ import annotations
@@ -41,29 +41,77 @@ def _affine(name: str, loss: str, input_shape: tuple[int, ...], outputs: int, l2
 
 
 def svm(input_shape: tuple[int, ...], outputs: int, *, l2: float = 0.0) -> Model:
-    """Linear support vector machine: scores Wx + b under the multi-class hinge, as in the paper on FMNIST."""
+    """Make a linear support vector machine: scores Wx + b under the multi-class hinge, as in the paper on FMNIST.
+
+    Args:
+        input_shape: The shape of one sample; it is flattened.
+        outputs: The number of classes, at least 2.
+        l2: λ of the penalty (λ/2)‖θ‖².
+
+    Returns:
+        The model, with outputs · (features + 1) parameters.
+
+    Raises:
+        InputError: There are fewer than 2 classes.
+    """
     check_classes("svm", outputs)
     return _affine("svm", "hinge", input_shape, outputs, l2)
 
 
 def logistic(input_shape: tuple[int, ...], outputs: int, *, l2: float = 0.0) -> Model:
-    """Multinomial logistic regression: scores Wx + b under cross entropy, plus (l2/2)‖θ‖².
+    """Make a multinomial logistic regression: scores Wx + b under cross entropy, plus (l2/2)‖θ‖².
 
     The penalty is over weights and biases. With l2 > 0 it is smooth and l2-strongly convex, which the hinge is not.
+
+    Args:
+        input_shape: The shape of one sample; it is flattened.
+        outputs: The number of classes, at least 2.
+        l2: λ of the penalty (λ/2)‖θ‖².
+
+    Returns:
+        The model, with outputs · (features + 1) parameters.
+
+    Raises:
+        InputError: There are fewer than 2 classes.
     """
     check_classes("logistic", outputs)
     return _affine("logistic", "cross_entropy", input_shape, outputs, l2)
 
 
 def linear(input_shape: tuple[int, ...], outputs: int = 1, *, l2: float = 0.0) -> Model:
-    """Linear regression without intercept: ½(wᵀx − y)² + (l2/2)‖w‖²; ridge regression for l2 > 0."""
+    """Make a linear regression without intercept: ½(wᵀx − y)² + (l2/2)‖w‖²; ridge regression for l2 > 0.
+
+    Args:
+        input_shape: The shape of one sample; it is flattened.
+        outputs: 1.
+        l2: λ of the penalty (λ/2)‖θ‖².
+
+    Returns:
+        The model, with one weight a feature as its parameters.
+
+    Raises:
+        InputError: There is more than one output.
+    """
     if outputs != 1:
         raise InputError("model.name", "linear", f"used with regression data (one output), not {outputs} classes")
     return _affine("linear", "squared_error", input_shape, outputs, l2, bias=False)
 
 
 def mlp(input_shape: tuple[int, ...], outputs: int, *, hidden: Sequence[int] = (64,), l2: float = 0.0) -> Model:
-    """Fully connected ReLU network; cross entropy, or half the squared error where there is one output."""
+    """Make a fully connected ReLU network; cross entropy, or half the squared error where there is one output.
+
+    Args:
+        input_shape: The shape of one sample; it is flattened.
+        outputs: The number of classes; 1 for regression.
+        hidden: The widths of the hidden layers.
+        l2: λ of the penalty (λ/2)‖θ‖².
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: A width is not a positive integer.
+    """
     sizes = [features(input_shape), *positive_integers("model.hidden", hidden)]
     with torch.device("meta"):
         layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
@@ -74,14 +122,27 @@ def mlp(input_shape: tuple[int, ...], outputs: int, *, hidden: Sequence[int] = (
 
 
 def cnn(input_shape: tuple[int, ...], outputs: int, *, channels: Sequence[int] = (16, 32), l2: float = 0.0) -> Model:
-    """Blocks of 3×3 convolution, ReLU and 2×2 max pooling, then one linear layer; the loss as in `mlp`."""
+    """Make a network of blocks of 3×3 convolution, ReLU and 2×2 max pooling, then a linear layer; loss as in `mlp`.
+
+    Args:
+        input_shape: The shape of an image, (channels, height, width).
+        outputs: The number of classes; 1 for regression.
+        channels: The output channels of each block.
+        l2: λ of the penalty (λ/2)‖θ‖².
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: Inputs are no images, or too small for the blocks.
+    """
     widths = positive_integers("model.channels", channels)
     depth, height, width = check_images("cnn", input_shape, least=2 ** len(widths))
     with torch.device("meta"):
         layers: dict[str, nn.Module] = {}
-        for number, (inputs, maps) in enumerate(zip([depth, *widths], widths, strict=False)):
+        for number, (inputs, outputs_of_block) in enumerate(zip([depth, *widths], widths, strict=False)):
             layers |= {
-                f"conv{number}": nn.Conv2d(inputs, maps, 3, padding=1),
+                f"conv{number}": nn.Conv2d(inputs, outputs_of_block, 3, padding=1),
                 f"relu{number}": nn.ReLU(),
                 f"pool{number}": nn.MaxPool2d(2),
             }
@@ -106,9 +167,19 @@ MODELS: Mapping[str, Callable[..., Model]] = {
 
 
 def build(name: str, input_shape: tuple[int, ...], outputs: int, **params: Any) -> Model:
-    """The named model for inputs of a shape and a number of classes (1 for regression).
+    """Make a named model.
 
-    Unknown names and parameters are errors that name the nearest valid one.
+    Args:
+        name: A name of `MODELS`.
+        input_shape: The shape of one sample.
+        outputs: The number of classes; 1 for regression.
+        **params: The parameters of the model.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: The name or a parameter is unknown; the message names the nearest valid one.
 
     >>> build("mlp", (4,), 3, hidden=[5]).parameters  # 4·5 + 5 + 5·3 + 3
     43

@@ -17,19 +17,38 @@ if TYPE_CHECKING:
 
 
 class Loose:
-    """Writes files of a folder whose lock another process has: its manifest stays as it is."""
+    """Write files of a folder whose lock another process has: its manifest stays as it is.
+
+    Args:
+        folder: The folder.
+    """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all, unless something that is not ours has this name."""
+        """Write a file completely or not at all.
+
+        Args:
+            name: The file.
+            content: What it holds afterwards.
+
+        Raises:
+            ForeignFileError: A file of others has this name.
+        """
         self._folder.guard([name])
         write(self._folder.path / name, content)
 
 
 class Change:
-    """Files that are written together."""
+    """Files that are written together.
+
+    Args:
+        folder: The folder.
+        before: Its manifest now.
+        target: Its manifest afterwards, but for the files.
+        only: Whether other files of dspodfl in the folder are deleted.
+    """
 
     def __init__(self, folder: Folder, before: Manifest, target: Manifest, only: bool) -> None:
         self._folder, self._before, self._target, self._only = folder, before, target, only
@@ -37,10 +56,14 @@ class Change:
         self._entries: dict[str, Entry] = {}
 
     def write(self, name: str, content: bytes) -> None:
-        """Write what a file is to hold to a temporary one.
+        """Write the new content of a file to a temporary one.
+
+        Args:
+            name: The file.
+            content: What it holds afterwards.
 
         Raises:
-            ForeignFileError: something that is not ours has this name.
+            ForeignFileError: A file of others has this name.
         """
         self._folder.guard([name])
         path = self._folder.path / name
@@ -49,11 +72,11 @@ class Change:
 
     @property
     def names(self) -> set[str]:
-        """What was written so far."""
+        """The files that were written so far."""
         return set(self._temporaries)
 
     def commit(self) -> None:
-        """Let the new files take the place of the old ones."""
+        """Replace the old files by the new ones."""
         folder, before, new = self._folder, self._before, self._entries
         same = (self._target.kind, self._target.id) == (before.kind, before.id)
         stay, gone = dict(before.files), dict(before.replaced)
@@ -75,12 +98,12 @@ class Change:
         for parent in {(folder.path / name).parent for name in new}:
             sync(parent)
         if not same:
-            folder.remove_journal(before)
+            folder.remove_metrics_log(before)
         folder.remove({name: old for name, old in gone.items() if name not in new})
         folder.put(replace(self._target, files=stay | new, writing={}, replaced={}))
 
     def discard(self) -> None:
-        """Delete the temporary files that took no place."""
+        """Delete the temporary files that replaced no file."""
         for path in self._temporaries.values():
             with suppress(OSError):
                 path.unlink(missing_ok=True)

@@ -1,24 +1,22 @@
-"""Checkpoints: where a study stands, on disk, so that it goes on as if nothing had happened.
+"""Checkpoints: the state of a study on disk, from which it is resumed with the same results.
 
     checkpoints/00000007/
         manifest.json                    configuration, versions, plan, iteration; size and SHA-256 of every other file
         state-000.safetensors            models, delays, the rule's state of the runs that advance, by run and client
         wave-000-000.safetensors         final models of a wave that is finished
         metrics.parquet, metrics-001.parquet, …   what was measured until then; hard links where nothing has changed
-        accuracies.safetensors           each client's accuracy when it was last looked at, by run
+        accuracies.safetensors           each client's accuracy when it was last evaluated, by run
 
-A checkpoint is written aside, forced onto the device and renamed: at any instant the folder holds a whole one. Shards
-name the runs and clients that are in them; whoever holds clients writes theirs (`shards`), and one of them seals the
-checkpoint (`seal`).
+A checkpoint is written to a temporary directory, forced onto the device and renamed: at any instant the folder holds a
+complete one. Shards name the runs and clients that are in them. The process that holds clients writes their shards
+(`shards`), and rank 0 commits the checkpoint (`CheckpointStore.commit`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,51 +27,37 @@ import torch
 from torch import Tensor
 
 from dspodfl.engine import LocalTransport, Piece, Transport
-from dspodfl.errors import DataError, bounded
-from dspodfl.study.result import parquet, read_parquet
-from dspodfl.study.store.files import ASIDE, Entry, entry_of, sync, write
+from dspodfl.errors import DataError
+from dspodfl.study.store.checkpoint_reader import (
+    ACCURACIES,
+    FOLDER,
+    FORMAT,
+    KIND,
+    MANIFEST,
+    METRICS,
+    Checkpoint,
+    Entries,
+    load,
+    manifest,
+    signed,
+)
+from dspodfl.study.store.files import UNCOMMITTED, entry_of, sync, write
 from dspodfl.study.store.folder import Folder, remove_checkpoint_files
-from dspodfl.study.store.layout import CHECKPOINTS
 from dspodfl.study.store.manifest import DamagedError
-from dspodfl.study.waves import Plan
+from dspodfl.study.tables import parquet
 
-FOLDER, MANIFEST, METRICS = CHECKPOINTS, "manifest.json", "metrics.parquet"
-_ACCURACIES = "accuracies.safetensors"
-FORMAT = 3
-"""What a manifest is written in; a later one is refused. 1: the rows were one file. 3: some runs are ``behind``, at an
-iteration of their own; where none is, 2 is written."""
-_NUMBERS_IN_A_SHARD = 2**26
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError)
+__all__ = ["FOLDER", "MANIFEST", "Checkpoint", "CheckpointStore", "load", "manifest", "shards", "signed"]
 
-Entries = dict[str, Entry]
-"""File -> its size, its SHA-256 and, of a shard, the runs and how many of their clients are in it."""
+_MAX_NUMBERS_IN_A_SHARD = 2**26
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """Where a study stands after an evaluation or a pause."""
-
-    plan: Plan
-    iteration: int
-    """Of the wave that advances, the first of those left."""
-    metrics: pd.DataFrame
-    pieces: Callable[[], Iterable[Piece]]
-    """What the runs that advance carry, by their numbers in the study."""
-    finished: Mapping[int, Tensor] = field(default_factory=dict)
-    """Run of a finished wave -> its final models, (clients, p)."""
-    accuracies: Mapping[int, Tensor] = field(default_factory=dict)
-    """Run -> each client's accuracy when it was last looked at, (clients,)."""
-    about: dict[str, Any] = field(default_factory=dict)
-    """What else the manifest says: configuration, names of the runs, versions, seconds, options."""
-
-
-class _Careful:
-    """Keeps the first error of the file system, so that a rank that cannot write still meets the others."""
+class _FirstError:
+    """Keep the first error of the file system, so that a rank that cannot write still communicates with the others."""
 
     def __init__(self) -> None:
         self.error: OSError | None = None
 
-    def __enter__(self) -> _Careful:
+    def __enter__(self) -> _FirstError:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
@@ -83,7 +67,12 @@ class _Careful:
 
 
 class CheckpointStore:
-    """The checkpoints in the folder of a run; the newest few are kept."""
+    """The checkpoints in the folder of a run or of a grid.
+
+    Args:
+        folder: The folder of the run.
+        keep: The number of checkpoints that are kept; older ones are deleted.
+    """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder / FOLDER, keep
@@ -94,83 +83,106 @@ class CheckpointStore:
     def save(self, made: Checkpoint, team: Transport | None = None) -> Path:
         """Write a checkpoint; an error leaves those that are there as they are.
 
-        Each rank of a team writes the shards of what it holds; rank 0 seals the checkpoint once all have.
+        Each rank writes the shards of its clients; rank 0 commits the checkpoint once all have. All ranks call it.
+
+        Args:
+            made: The checkpoint.
+            team: The ranks; default: this process alone.
+
+        Returns:
+            The folder of the checkpoint.
+
+        Raises:
+            OSError: A rank could not write its files.
         """
         team = team or LocalTransport()
-        first, aside, entries, here = team.rank == 0, None, Entries(), _Careful()
+        first, temporary, entries, here = team.rank == 0, None, Entries(), _FirstError()
         try:
             with here:
-                aside = self.aside() if first else None
-                entries |= self._finished(aside, made) if aside else {}
-            aside = team.broadcast(aside)
+                temporary = self.temporary() if first else None
+                entries |= self._finished(temporary, made) if temporary else {}
+            temporary = team.broadcast(temporary)
             name = "state" if team.ranks == 1 else f"state-{team.rank:04d}"
             with here:
-                entries |= shards(aside, name, made.pieces()) if aside else {}
-            everyone = team.gather((entries, here.error))
+                entries |= shards(temporary, name, made.pieces()) if temporary else {}
+            gathered = team.gather((entries, here.error))
             path = None
             with here:
-                for theirs, error in everyone or ():
+                for written, error in gathered or ():
                     if error:
                         raise error
-                    entries |= theirs
-                path = self.seal(aside, made, entries) if first and aside else None
+                    entries |= written
+                path = self.commit(temporary, made, entries) if first and temporary else None
             path, lost = team.broadcast((path, here.error))
             if lost:
                 raise lost
             return Path(path)
         except BaseException:
-            if first and aside is not None:
-                remove_checkpoint_files(aside)
+            if first and temporary is not None:
+                remove_checkpoint_files(temporary)
             raise
 
-    def aside(self) -> Path:
-        """A new folder for the files of the next checkpoint."""
+    def temporary(self) -> Path:
+        """Make a temporary directory for the files of the next checkpoint.
+
+        Returns:
+            The directory.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         taken = [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
-        path = self.folder / f"{ASIDE}{max(taken, default=0) + 1:08d}"
+        path = self.folder / f"{UNCOMMITTED}{max(taken, default=0) + 1:08d}"
         remove_checkpoint_files(path)
         path.mkdir()
         return path
 
-    def seal(self, aside: Path, made: Checkpoint, entries: Entries) -> Path:
-        """Commit the checkpoint in a temporary directory: tables, manifest, one renaming; then delete the oldest."""
-        entries = entries | self._metrics(aside, made.metrics)
+    def commit(self, temporary: Path, made: Checkpoint, entries: Entries) -> Path:
+        """Commit a checkpoint: write tables and manifest, rename the temporary directory, delete the oldest.
+
+        Args:
+            temporary: The temporary directory, with the shards of all ranks.
+            made: The checkpoint.
+            entries: What the manifest says of the shards.
+
+        Returns:
+            The folder of the checkpoint.
+        """
+        entries = entries | self._metrics(temporary, made.metrics)
         own = {str(run): values.contiguous() for run, values in made.accuracies.items()}
-        write(aside / _ACCURACIES, safetensors.torch.save(own))
-        entries = entries | {_ACCURACIES: entry_of(aside / _ACCURACIES)}
+        write(temporary / ACCURACIES, safetensors.torch.save(own))
+        entries = entries | {ACCURACIES: entry_of(temporary / ACCURACIES)}
         content = {
-            "kind": "checkpoint",
+            "kind": KIND,
             "format": FORMAT if made.about.get("behind") else 2,
             "iteration": made.iteration,
             "plan": asdict(made.plan),
             **made.about,
             "files": entries,
         }
-        write(aside / MANIFEST, _signed(content))
-        sync(aside)
-        path = self.folder / aside.name.removeprefix(ASIDE)
+        write(temporary / MANIFEST, signed(content))
+        sync(temporary)
+        path = self.folder / temporary.name.removeprefix(UNCOMMITTED)
         if self.files.manifest() is not None:
             self.files.note(checkpoints=(*self.files.checkpoints(), path.name))
-        os.rename(aside, path)
+        os.rename(temporary, path)
         sync(self.folder)
         self._known = path, entries
         self.tidy()
         return path
 
-    def _finished(self, aside: Path, made: Checkpoint) -> Entries:
+    def _finished(self, temporary: Path, made: Checkpoint) -> Entries:
         """The shards of finished waves: they never change, and are linked from the last checkpoint that has them."""
         entries: Entries = {}
-        before, known = self._known or (aside, {})
+        before, known = self._known or (temporary, {})
         for n, wave in enumerate(made.plan.done):
             name = f"wave-{n:03d}"
             same = {file: entry for file, entry in known.items() if file.startswith(f"{name}-")}
-            if same and _linked(before, aside, same):
+            if same and _linked(before, temporary, same):
                 entries |= same
             else:
-                entries |= shards(aside, name, (_models(r, made.finished[r]) for r in wave if r in made.finished))
+                entries |= shards(temporary, name, (_models(r, made.finished[r]) for r in wave if r in made.finished))
         return entries
 
-    def _metrics(self, aside: Path, metrics: pd.DataFrame) -> Entries:
+    def _metrics(self, temporary: Path, metrics: pd.DataFrame) -> Entries:
         """The rows, in files of which each has more than the next: most are linked from the last checkpoint.
 
         Rows are only ever appended. Each is written a number of times that grows with the logarithm of theirs.
@@ -180,39 +192,62 @@ class CheckpointStore:
             segments.pop()  # the last file has no more rows than those that are written now
         kept = [_segment(n) for n in range(len(segments))]
         entries: Entries = {}
-        if before and all(name in before[1] for name in kept) and _linked(before[0], aside, kept):
+        if before and all(name in before[1] for name in kept) and _linked(before[0], temporary, kept):
             entries = {name: before[1][name] for name in kept}
         else:
             segments = []
         rest = metrics.iloc[sum(segments) :]
         if len(rest) or not segments:
             name = _segment(len(segments))
-            write(aside / name, parquet(rest.reset_index(drop=True)))
-            entries[name] = entry_of(aside / name)
+            write(temporary / name, parquet(rest.reset_index(drop=True)))
+            entries[name] = entry_of(temporary / name)
             segments.append(len(rest))
         self._segments = segments
         return entries
 
-    def sealed(self) -> list[Path]:
-        """The checkpoints there are, the newest first; those that the manifest of the run names, if it has one."""
+    def committed(self) -> list[Path]:
+        """Return the checkpoints that are committed.
+
+        Returns:
+            Their folders, the newest first; those that the manifest of the run names, if it has one.
+        """
         return [self.folder / name for name in reversed(self.files.checkpoints())]
 
     def tidy(self, keep: int | None = None) -> None:
-        """Remove all but the newest, and what a process that died has left."""
-        old = self.sealed()[self.keep if keep is None else keep :]
+        """Delete old checkpoints, and the temporary directories of processes that died.
+
+        Args:
+            keep: The number that are kept; default: that of the store.
+        """
+        old = self.committed()[self.keep if keep is None else keep :]
         self.files.remove_checkpoints([path.name for path in old])
 
     def read_manifest(self, path: Path) -> dict[str, Any]:
-        """Read what the manifest of a checkpoint says; its other files are not read."""
+        """Read the manifest of a checkpoint; its other files are not read.
+
+        Args:
+            path: The folder of the checkpoint.
+
+        Returns:
+            What it says.
+
+        Raises:
+            DamagedError: It is missing or damaged.
+            DataError: It is of a later format.
+        """
         return manifest(path)
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest whole checkpoint, and a line for each newer one that is damaged; none where there is none.
+        """Read the newest checkpoint that is not damaged.
 
-        Where all are damaged, or one is of a later format, that is an error.
+        Returns:
+            The checkpoint (None where there is none), and a line for each newer one that is damaged.
+
+        Raises:
+            DataError: All are damaged, or one is of a later format.
         """
         lines: list[str] = []
-        for path in self.sealed():
+        for path in self.committed():
             try:
                 return load(path), lines
             except DamagedError as error:
@@ -222,9 +257,13 @@ class CheckpointStore:
         return None, lines
 
     def newest_iteration(self) -> tuple[int | None, list[str]]:
-        """The iteration of the newest checkpoint that has a sound manifest, and a line for each newer one."""
+        """Read the iteration of the newest checkpoint whose manifest is not damaged.
+
+        Returns:
+            The iteration (None where there is none), and a line for each newer checkpoint.
+        """
         lines: list[str] = []
-        for path in self.sealed():
+        for path in self.committed():
             try:
                 return int(manifest(path)["iteration"]), lines
             except DataError as error:
@@ -233,7 +272,16 @@ class CheckpointStore:
 
 
 def shards(folder: Path, name: str, pieces: Iterable[Piece]) -> Entries:
-    """Write pieces as ``<name>-000.safetensors``, …, none of them large; gives what the manifest says of them."""
+    """Write pieces as ``<name>-000.safetensors``, …, none of them large.
+
+    Args:
+        folder: The temporary directory of a checkpoint.
+        name: What the names of the files begin with.
+        pieces: The state of some clients of a run each.
+
+    Returns:
+        What the manifest says of the files.
+    """
     entries: Entries = {}
     number = count()
 
@@ -246,7 +294,7 @@ def shards(folder: Path, name: str, pieces: Iterable[Piece]) -> Entries:
     runs: dict[str, int] = {}
     size = 0
     for n, piece in enumerate(pieces):
-        if tensors and size + piece.clients["theta"].numel() > _NUMBERS_IN_A_SHARD:
+        if tensors and size + piece.clients["theta"].numel() > _MAX_NUMBERS_IN_A_SHARD:
             put(tensors, runs)
             tensors, runs, size = {}, {}, 0
         tensors |= _flat(piece, n)
@@ -257,87 +305,17 @@ def shards(folder: Path, name: str, pieces: Iterable[Piece]) -> Entries:
     return entries
 
 
-def load(path: Path) -> Checkpoint:
-    """A checkpoint, every byte of it checked."""
-    content = manifest(path)
-    try:
-        files: Entries = content.pop("files")
-        for name, entry in files.items():
-            if not (path / name).is_file():
-                raise DamagedError(f"{path}: {name} is missing")
-            if entry_of(path / name) != {key: entry[key] for key in ("bytes", "sha256")}:
-                raise DamagedError(f"{path}: {name} is not what was written (its SHA-256 differs)")
-        pieces = [piece for name, entry in files.items() if "runs" in entry for piece in _pieces(path / name)]
-        own = safetensors.torch.load((path / _ACCURACIES).read_bytes())
-        plan = content.pop("plan")
-        plan = Plan(**plan | {"done": tuple(plan["done"]), "left": tuple(plan["left"])})
-        names = sorted(name for name in files if name.endswith(".parquet"))  # metrics.parquet is before its numbers
-        names = [name for name in (METRICS, *names) if name in files]
-        metrics = pd.concat([read_parquet((path / n).read_bytes()) for n in dict.fromkeys(names)], ignore_index=True)
-        iteration = int(content.pop("iteration"))
-    except _UNREADABLE as error:
-        raise DamagedError(f"{path}: cannot be read ({error})") from error
-    _check_whole(path, pieces, files)
-    going = [piece for piece in pieces if "spent" in piece.clients]
-    ended: dict[int, list[Tensor]] = {}
-    for piece in pieces:
-        if "spent" not in piece.clients:
-            ended.setdefault(piece.run, []).append(piece.clients["theta"])
-    finished = {run: torch.cat(models) for run, models in ended.items()}
-    accuracies = {int(run): values for run, values in own.items()}
-    return Checkpoint(plan, iteration, metrics, lambda: going, finished, accuracies, content)
-
-
-def manifest(path: Path) -> dict[str, Any]:
-    """What a manifest says, once its own checksum is found to be right."""
-    try:
-        raw = (path / MANIFEST).read_bytes()
-        content = bounded.parse_json(raw)
-        later = int(content["format"]) > FORMAT
-        content.pop("sha256")
-    except _UNREADABLE as error:
-        raise DamagedError(f"{path}: {MANIFEST} cannot be read ({error})") from error
-    if later:
-        raise DataError(f"{path}: written by a later version of dspodfl (format {content['format']}, here {FORMAT})")
-    if raw != _signed(content):
-        raise DamagedError(f"{path}: {MANIFEST} is not what was written (its SHA-256 differs)")
-    return dict(content)
-
-
-def _check_whole(path: Path, pieces: Sequence[Piece], files: Entries) -> None:
-    """Every client that the manifest names is there, once."""
-    wanted: dict[int, int] = {}
-    for entry in files.values():
-        for run, clients in entry.get("runs", {}).items():
-            wanted[int(run)] = wanted.get(int(run), 0) + clients
-    held: dict[int, list[int]] = {}
-    for piece in pieces:
-        held.setdefault(piece.run, []).extend(piece.client.tolist())
-    for run, clients in wanted.items():
-        if sorted(held.get(run, [])) != list(range(clients)):
-            raise DamagedError(f"{path}: run {run} does not have each of its {clients} clients once")
-
-
-def _signed(content: Mapping[str, Any]) -> bytes:
-    plain = json.loads(json.dumps(content))
-    return (json.dumps(plain | {"sha256": _digest(plain)}, indent=1) + "\n").encode()
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def _segment(n: int) -> str:
     return METRICS if n == 0 else f"metrics-{n:03d}.parquet"
 
 
-def _linked(before: Path, aside: Path, files: Iterable[str]) -> bool:
+def _linked(before: Path, temporary: Path, files: Iterable[str]) -> bool:
     try:
         for name in files:
-            os.link(before / name, aside / name)
+            os.link(before / name, temporary / name)
     except OSError:  # the last checkpoint is gone, or the file system has no links
         for name in files:
-            (aside / name).unlink(missing_ok=True)
+            (temporary / name).unlink(missing_ok=True)
         return False
     return True
 
@@ -348,17 +326,6 @@ def _flat(piece: Piece, n: int) -> dict[str, Tensor]:
     for table in ("clients", "links", "whole"):
         flat |= {f"{table}/{name}": values for name, values in getattr(piece, table).items()}
     return {f"{piece.run}/{n}/{name}": values.contiguous() for name, values in flat.items()}
-
-
-def _pieces(path: Path) -> Iterator[Piece]:
-    """The pieces of a shard, mapped from its file: what nobody asks for takes no memory."""
-    made: dict[tuple[int, int], dict[str, dict[str, Tensor]]] = {}
-    for key, values in safetensors.torch.load_file(path).items():
-        number, n, table, *name = key.split("/")
-        made.setdefault((int(number), int(n)), {}).setdefault(table, {})["/".join(name)] = values
-    for (run, _), tables in sorted(made.items()):
-        client, link = tables["client"][""], tables["link"][""]
-        yield Piece(run, client, link, *(tables.get(name, {}) for name in ("clients", "links", "whole")))
 
 
 def _models(run: int, models: Tensor) -> Piece:

@@ -33,11 +33,24 @@ class CheckpointWriter:
         self._place: tuple[Any, ...] | None = None  # finished waves, iteration, runs behind of the last checkpoint
 
     def when(self, every_iterations: int, every_minutes: float, keep: int) -> None:
-        """Say when a checkpoint is due (0: never for that reason), and how many are kept."""
+        """Set when a checkpoint is due.
+
+        Args:
+            every_iterations: After this number of iterations; 0: never for that reason.
+            every_minutes: After this time; 0: never for that reason.
+            keep: The number of checkpoints that are kept.
+        """
         self._every_iterations, self._every_minutes, self.store.keep = every_iterations, every_minutes, keep
 
     def reach(self, iteration: int) -> int:
-        """How far a session may go from an iteration before it asks whether to stop: a fraction of a second."""
+        """Return how far a session advances before it checks whether to stop: a fraction of a second.
+
+        Args:
+            iteration: Where it is now.
+
+        Returns:
+            The iteration of the next check.
+        """
         self._since = self._clock()
         ahead = iteration + self._stride
         if self._every_iterations:
@@ -45,7 +58,15 @@ class CheckpointWriter:
         return ahead
 
     def due(self, iteration: int, paused: bool) -> bool:
-        """Whether a checkpoint is due at an iteration, which was reached by a pause or by an evaluation."""
+        """Return whether a checkpoint is due.
+
+        Args:
+            iteration: Where the session is now.
+            paused: Whether it paused there, instead of evaluating.
+
+        Returns:
+            Whether it is due.
+        """
         now = self._clock()
         if paused:
             took = now - self._since
@@ -55,9 +76,14 @@ class CheckpointWriter:
         return by_count or 0 < self._every_minutes * 60 <= now - self._saved
 
     def save(self, made: Checkpoint, team: Transport | None = None) -> None:
-        """Write a checkpoint, once a place; where that fails, the last one stays as it is, and the session ends.
+        """Write a checkpoint, once a place; all ranks call it together, and each writes its own shards.
 
-        Of several ranks each writes its own shards: all call this together, and that of rank 0 decides.
+        Args:
+            made: The checkpoint.
+            team: The ranks; default: this process alone.
+
+        Raises:
+            DataError: A file could not be written; the last checkpoint stays as it is.
         """
         place = len(made.plan.done), made.iteration, made.about.get("behind")
         if (team or LocalTransport()).broadcast(place == self._place):
@@ -70,5 +96,5 @@ class CheckpointWriter:
         self._saved, self._place = self._clock(), place
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
-        how = "the last checkpoint is as it was" if self.store.sealed() else "there is no checkpoint yet"
+        how = "the last checkpoint is as it was" if self.store.committed() else "there is no checkpoint yet"
         raise DataError(f"{self.folder}: {what} could not be written ({error}); {how}") from error

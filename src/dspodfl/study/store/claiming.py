@@ -18,13 +18,13 @@ def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str
     """Refuse a folder that cannot or must not be written, before anything is computed.
 
     Args:
-        folder: where files are to be written.
-        overwrite: whether it may exist.
-        names: the files that are to be written: where something that is not ours has one of them, that is an error.
-        kind: what the folder is written as.
+        folder: Where files are to be written.
+        overwrite: Whether it may exist.
+        names: The files that are to be written.
+        kind: What the folder is written as.
 
     Raises:
-        InputError: says what is wrong.
+        InputError: It exists, cannot be written, or a file of others has one of the names.
     """
     try:
         os.path.abspath(folder).encode()
@@ -47,6 +47,13 @@ def claim(folder: Path, *, overwrite: bool, names: Iterable[str] = (), kind: str
 
 
 def abandoned(folder: Path) -> bool:
-    """Whether all that a folder holds was left by a process that ended before it had written anything."""
+    """Return whether a folder holds only what a process left that ended before it had written a result.
+
+    Args:
+        folder: The folder; it exists.
+
+    Returns:
+        Whether there are files, and all of them are temporary ones or locks of processes that have ended.
+    """
     paths = list(folder.iterdir())
     return bool(paths) and all(lock.is_dead(path) or is_temporary(path.name) for path in paths)

@@ -1,4 +1,4 @@
-"""Single files: written whole or not at all, hashed, and recognised as files that dspodfl writes."""
+"""Single files: written completely or not at all, hashed, and recognised as files that dspodfl writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 TEMPORARY = ".dspodfl-"
-"""Temporary files begin with this: their length does not depend on the name they stand in for."""
-ASIDE = ".aside-"
+"""Temporary files begin with this: their length does not depend on the name of the file that they replace."""
+UNCOMMITTED = ".aside-"
 """Checkpoints that are being written, or removed, begin with this."""
 _OLD_TEMPORARY = re.compile(
     r"\.(config\.toml|(metrics|clients|[0-9a-f]{16})\.parquet|(setting|events)\.npz|(summary|grid|result|manifest)\.json"
@@ -32,16 +32,16 @@ Entry = dict[str, Any]
 
 
 def write(path: Path, content: bytes, *, new: bool = False) -> None:
-    """Write a file whole or not at all: a temporary file next to it, forced onto the device, then renamed.
+    """Write a file completely or not at all: a temporary file next to it, forced onto the device, then renamed.
 
     Args:
-        path: the file; a symbolic link is followed. Anything but a regular file is refused.
-        content: what it holds afterwards.
-        new: refuse a file that exists.
+        path: The file; a symbolic link is followed. Anything but a regular file is refused.
+        content: What it holds afterwards.
+        new: Refuse a file that exists.
 
     Raises:
-        FileExistsError: ``new``, and the file exists.
-        OSError: it cannot be written; what was there before is as it was.
+        FileExistsError: With ``new``: the file exists.
+        OSError: It cannot be written; the old file stays as it was.
     """
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     if new and os.path.lexists(path):
@@ -57,7 +57,18 @@ def write(path: Path, content: bytes, *, new: bool = False) -> None:
 
 
 def temporary(path: Path, content: bytes) -> Path:
-    """Write what a file is to hold next to it, and force it onto the device; gives the temporary file."""
+    """Write the new content of a file to a temporary file next to it, and force it onto the device.
+
+    Args:
+        path: The file.
+        content: What it is to hold.
+
+    Returns:
+        The temporary file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     name = path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}")
     try:
         with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
@@ -71,7 +82,13 @@ def temporary(path: Path, content: bytes) -> Path:
 
 
 def sync(folder: Path) -> None:
-    """Force the names in a folder onto the device: what was renamed there stays renamed."""
+    """Force the names in a folder onto the device: what was renamed there stays renamed.
+
+    Args:
+        folder: The folder; Windows has no such call, and nothing is done there.
+    """
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -80,7 +97,14 @@ def sync(folder: Path) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder at a path; at one that no folder can have, there is none."""
+    """Return whether there is a folder at a path.
+
+    Args:
+        path: The path; it may be one that no folder can have.
+
+    Returns:
+        Whether there is one.
+    """
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -88,22 +112,47 @@ def is_folder(path: Path) -> bool:
 
 
 def entry(content: bytes) -> Entry:
-    """Size and SHA-256 of bytes."""
+    """Return size and SHA-256 of bytes.
+
+    Args:
+        content: The bytes.
+
+    Returns:
+        ``bytes`` and ``sha256``.
+    """
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def entry_of(path: Path) -> Entry:
-    """Size and SHA-256 of a file."""
+    """Return size and SHA-256 of a file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        ``bytes`` and ``sha256``.
+
+    Raises:
+        OSError: It cannot be read.
+    """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.seek(0, io.SEEK_END), "sha256": digest}
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of this name is a temporary one of ours; of a process that has ended, where nobody has the lock.
+    """Return whether a name is that of a temporary file of dspodfl.
+
+    Where no process has the lock of the folder, the process that wrote it has ended.
 
     >>> is_temporary(".dspodfl-0123abcd"), is_temporary(".metrics.parquet.x7k_2abq"), is_temporary(".summary.json.swp")
     (True, True, False)
+
+    Args:
+        name: The name of the file.
+
+    Returns:
+        Whether this or an earlier version of dspodfl gives such names to temporary files.
     """
     return re.fullmatch(rf"{re.escape(TEMPORARY)}[0-9a-f]{{8}}", name) is not None or (
         _OLD_TEMPORARY.fullmatch(name) is not None
@@ -111,20 +160,38 @@ def is_temporary(name: str) -> bool:
 
 
 def recognised(path: Path, name: str) -> bool:
-    """Whether a file looks like the one that dspodfl writes under this name (of a folder without a manifest)."""
+    """Return whether a file looks like the one that dspodfl writes under this name.
+
+    Args:
+        path: The file; its folder has no manifest.
+        name: Its name within the folder.
+
+    Returns:
+        Whether its content is of the kind that dspodfl writes.
+    """
     if path.is_symlink() or not path.is_file():
         return False
-    for pattern, looks_so in _SIGNS.items():
+    for pattern, is_recognised in _SIGNS.items():
         if re.fullmatch(pattern, name):
             try:
-                return looks_so(path)
+                return is_recognised(path)
             except _UNREADABLE:
                 return False
     return False
 
 
 def safetensors_about(path: Path) -> Any:
-    """What the header of a file of models says of its run; nothing else is read."""
+    """Return what the header of a file of models says of its run; the tensors are not read.
+
+    Args:
+        path: The file.
+
+    Returns:
+        ``algorithm``, ``seed`` and ``layout``.
+
+    Raises:
+        ValueError: It is not such a file.
+    """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > 100_000_000:
@@ -133,7 +200,7 @@ def safetensors_about(path: Path) -> Any:
 
 
 def _config(path: Path) -> bool:
-    """A resolved configuration: every table, in our order, and no comment."""
+    """A resolved configuration: every table, in the order that dspodfl writes, and no comment."""
     text = path.read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     known = {"seed", "seeds", "algorithms", "clients", "graph", "rates", "data", "model", "train", "eval"}
@@ -141,38 +208,38 @@ def _config(path: Path) -> bool:
 
 
 def _parquet(*columns: str) -> Callable[[Path], bool]:
-    def looks_so(path: Path) -> bool:
+    def is_recognised(path: Path) -> bool:
         from pyarrow import parquet
 
         with path.open("rb") as file:
             return set(columns) <= set(parquet.read_schema(file).names)
 
-    return looks_so
+    return is_recognised
 
 
 def _npz(pattern: str) -> Callable[[Path], bool]:
-    def looks_so(path: Path) -> bool:
+    def is_recognised(path: Path) -> bool:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return all(re.fullmatch(pattern, name) for name in archive.namelist())
 
-    return looks_so
+    return is_recognised
 
 
 def _json(*keys: set[str]) -> Callable[[Path], bool]:
-    def looks_so(path: Path) -> bool:
+    def is_recognised(path: Path) -> bool:
         content = json.loads(path.read_bytes())
         return isinstance(content, dict) and any(some <= content.keys() for some in keys)
 
-    return looks_so
+    return is_recognised
 
 
 def _begins_with(magic: bytes, word: bytes) -> Callable[[Path], bool]:
-    def looks_so(path: Path) -> bool:
+    def is_recognised(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(4096)
         return head.startswith(magic) and word in head.lower()
 
-    return looks_so
+    return is_recognised
 
 
 def _csv(path: Path) -> bool:

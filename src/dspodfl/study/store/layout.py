@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import re
 
-from dspodfl.study.store.metrics_log import JOURNAL
-
 MANIFEST = "manifest.json"
 """The file that lists every file of a folder with its checksum."""
+METRICS_LOG = "metrics.jsonl"
+"""The log of metrics while a run is not finished."""
+METRICS_LOGS = (METRICS_LOG, "metrics.journal")
+"""Its name, and the one that earlier versions gave it."""
 FORMAT = 1
 """What manifests are written in; a later one is refused."""
 KINDS = ("run", "experiment", "cells", "theory")
 NEW = "a folder that does not exist yet (or use --overwrite, from Python overwrite=True)"
 """What is allowed where a folder is there already."""
 CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupted", "complete"
-"""States: nothing was measured; something is being measured; a result of what was measured so far; the whole result."""
+"""States: nothing was measured; rows are being measured; a result of what was measured so far; a complete result."""
 PICTURES = re.compile(r"[\w-]+\.(png|svg)")
-"""Drawn again at any time: ours where they look so, whether or not the manifest names them."""
+"""Drawn again at any time: files of dspodfl where they look so, whether or not the manifest names them."""
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints within the folder of a run."""
 CHECKPOINT_FILES = re.compile(
@@ -27,7 +29,7 @@ CHECKPOINT_FILES = re.compile(
 )
 """Names of the files of a checkpoint."""
 SIGNS_OF_0_1: dict[str, list[list[str]]] = {
-    "run": [["config.toml"], ["summary.json", "metrics.parquet", JOURNAL]],
+    "run": [["config.toml"], ["summary.json", "metrics.parquet", *METRICS_LOGS]],
     "experiment": [["grid.json"]],
     "theory": [["result.json"]],
     "cells": [],

@@ -1,115 +1,163 @@
-"""One run at a time writes to a folder: a lock that ends with the process that holds it, however it ends."""
+"""One run at a time writes to a folder: a lock that ends with the process that holds it, however that ends.
+
+The lock is one of `filelock`, on ``.dspodfl-lock`` in the folder: the operating system releases it when the process
+dies, and a file that is left means nothing. The file holds the number of the process, for messages.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # there is no flock on Windows
-    _LOCKS = False
-else:
-    _LOCKS = True
+from filelock import FileLock, Timeout
 
 LOCK = ".dspodfl-lock"
 OLD_LOCK = ".lock"
-"""Of version 0.1: a process of it that writes to a folder is respected."""
+"""Of version 0.1: a folder that a process of it writes to is refused as well."""
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
-"""What file systems without locks say; nothing is locked there."""
+"""The errors of file systems without locks; nothing is locked there."""
+_PROBE_SECONDS, _PROBE_EVERY = 0.1, 0.01
+"""How long a lock must be held to count as held: a process that asks who holds it holds it for an instant."""
+_WINDOWS = os.name == "nt"
 
 
-class Held(Exception):  # noqa: N818
-    """Another process holds the lock; ``args[0]`` is its number, where it is known."""
+class LockHeldError(Exception):
+    """Another process holds the lock.
+
+    Args:
+        process: The number of the process, empty where it is not known.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__(process)
+        self.process = process
 
 
 class Lock:
-    """The lock of a folder that exists. The kernel lets go of it when the process dies; no file needs removing."""
+    """The lock of a folder.
+
+    Args:
+        folder: The folder; it exists.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
-        self._handle: int | None = None
+        self._held: FileLock | None = None
 
     def take(self) -> None:
-        """Take it, or raise `Held`."""
+        """Take the lock.
+
+        Raises:
+            LockHeldError: Another process has it, or another `Lock` of this one.
+            OSError: The folder cannot be written.
+        """
         old = _holder(self._path.with_name(OLD_LOCK))
         if old is not None:
-            raise Held(old)
-        while True:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                _flock(handle)
-            except BlockingIOError:
-                holder = os.read(handle, 20).decode(errors="replace").strip()
-                os.close(handle)
-                raise Held(holder) from None
-            except BaseException:
-                os.close(handle)
-                raise
-            # Whoever held it before may have removed the file between our opening and our locking it.
-            if _is(self._path, handle):
-                break
-            os.close(handle)
-        os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
-        self._handle = handle
+            raise LockHeldError(old)
+        held = _file_lock(self._path)
+        if not _acquired(held):
+            raise LockHeldError(_content(self._path))
+        self._held = held
+        with suppress(PermissionError):  # on Windows nothing can be written to a file that is locked
+            self._path.write_text(str(os.getpid()))
 
-    def moved(self, folder: Path) -> None:
-        """The folder has another name now."""
+    @contextmanager
+    def moving(self, folder: Path) -> Iterator[None]:
+        """Keep the lock while the folder gets another name within a ``with`` statement.
+
+        On Windows a folder with an open file cannot be renamed: there the lock is released, and taken again.
+
+        Args:
+            folder: The new name.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            LockHeldError: On Windows: another process has taken it in between.
+        """
+        if _WINDOWS:
+            self.release()
+        yield
         self._path = folder / LOCK
+        if _WINDOWS:
+            self.take()
 
     def release(self) -> None:
-        """Let go of it, and leave no file."""
-        if self._handle is not None:
-            self._path.unlink(missing_ok=True)
-            os.close(self._handle)
-            self._handle = None
+        """Release the lock, and leave no file."""
+        if self._held is not None:
+            if not _WINDOWS:  # there the file is deleted once it is closed
+                self._path.unlink(missing_ok=True)
+            self._held.release(force=True)
+            self._held = None
 
 
 def holder(folder: Path) -> str | None:
-    """The number of the process that writes to a folder now; none where no process does."""
+    """Return the process that writes to a folder now.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The number of the process (empty where it is not known); None where no process writes to the folder.
+    """
     found = _holder(folder / LOCK)
     return found if found is not None else _holder(folder / OLD_LOCK)
 
 
 def is_dead(path: Path) -> bool:
-    """Whether a file is a lock that a process has left which has ended; one of 0.1 has nothing but its number."""
-    if path.name not in (LOCK, OLD_LOCK) or path.is_symlink() or not path.is_file() or _holder(path) is not None:
+    """Return whether a file is a lock that a process has left which has ended.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Whether it is one; a lock of version 0.1 holds nothing but the number of a process.
+    """
+    if path.name not in (LOCK, OLD_LOCK) or path.is_symlink() or not path.is_file():
         return False
-    return path.name == LOCK or path.read_bytes()[:30].isdigit()
+    return (path.name == LOCK or _content(path).isdigit()) and _holder(path) is None
 
 
-def _holder(path: Path) -> str | None:
-    if path.is_symlink() or not path.is_file():
-        return None
+def _file_lock(path: Path) -> FileLock:
+    return FileLock(path, thread_local=False, fallback_to_soft=False)
+
+
+def _acquired(lock: FileLock) -> bool:
+    """Acquire a lock, or find that another process holds it. Where there are no locks, nothing is locked."""
     try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        _flock(handle, share=True)
-    except BlockingIOError:
-        return os.read(handle, 20).decode(errors="replace").strip()
-    finally:
-        os.close(handle)
-    return None
-
-
-def _is(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
+        lock.acquire(timeout=_PROBE_SECONDS, poll_interval=_PROBE_EVERY)
+    except Timeout:
         return False
-
-
-def _flock(handle: int, *, share: bool = False) -> None:
-    if not _LOCKS:
-        return
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if share else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
+    return True
+
+
+def _holder(path: Path) -> str | None:
+    """The process that holds a lock; None where no process does."""
+    found = _content(path)
+    if path.is_symlink() or not path.is_file() or (path.name == OLD_LOCK and not found.isdigit()):
+        return None
+    lock = _file_lock(path)
+    try:
+        if not _acquired(lock):
+            return found
+        if path.name == LOCK and not _content(path):  # it was deleted meanwhile, and made again here
+            path.unlink(missing_ok=True)
+    except OSError:  # this user may not open or delete it
+        pass
+    finally:
+        lock.release(force=True)
+    return None
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_bytes()[:20].decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -19,7 +19,12 @@ class DamagedError(DataError):
 
 
 class ForeignFileError(InputError):
-    """A file that is not ours is in the way."""
+    """A file of others has a name that must be written.
+
+    Args:
+        path: The file.
+        field_: The option that the message names.
+    """
 
     def __init__(self, path: Path, field_: str = "out") -> None:
         super().__init__(
@@ -31,17 +36,17 @@ class ForeignFileError(InputError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds."""
+    """What a folder says of itself: kind, state, and the size and SHA-256 of every file."""
 
     kind: str
     state: str = COMPLETE
     id: str = ""
-    """Of a run: its journal has the same one."""
+    """Of a run: its log of metrics has the same one."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What a run was started with: ``config`` (TOML), ``options``."""
     files: Mapping[str, Entry] = field(default_factory=dict)
     writing: Mapping[str, Entry] = field(default_factory=dict)
-    """What files are, or are about to be."""
+    """The files that are being replaced: what they are, or are about to be."""
     replaced: Mapping[str, Entry] = field(default_factory=dict)
     """What is about to be deleted: files that a former run has left, and its checkpoints."""
     checkpoints: tuple[str, ...] = ()
@@ -49,11 +54,18 @@ class Manifest:
 
     @staticmethod
     def parse(content: bytes, path: Path) -> Manifest:
-        """Read a manifest, once its own checksum is found to be right.
+        """Read a manifest, and compare it with its own checksum.
+
+        Args:
+            content: The content of the file.
+            path: The file, for messages.
+
+        Returns:
+            What it says.
 
         Raises:
-            DamagedError: it is not what was written.
-            DataError: it is of a later format.
+            DamagedError: It is not what was written.
+            DataError: It is of a later format.
         """
         try:
             found = bounded.parse_json(content)
@@ -61,25 +73,36 @@ class Manifest:
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
         if kind not in KINDS:
-            raise DamagedError(_unsound(path, f"is of kind {kind!r}, which is none of ours"))
+            raise DamagedError(_unsound(path, f"is of kind {kind!r}, which dspodfl does not write"))
         if later:
             raise DataError(f"{path}: written by a later version of dspodfl (format {found['format']}, here {FORMAT})")
         try:
-            sound = content == _serialized({key: value for key, value in found.items() if key != "sha256"})
+            same = content == _serialized({key: value for key, value in found.items() if key != "sha256"})
             fields = {key: value for key, value in found.items() if key not in ("sha256", "format")}
             manifest = Manifest(**fields | {"checkpoints": tuple(fields.get("checkpoints", ()))})
         except (ValueError, TypeError) as error:
             raise DamagedError(_unsound(path, f"cannot be read ({error})")) from None
-        if not sound:
+        if not same:
             raise DamagedError(_unsound(path, "is not what was written (its SHA-256 differs)"))
         return manifest
 
     def serialized(self) -> bytes:
-        """As the bytes of manifest.json."""
+        """Return the manifest as a file.
+
+        Returns:
+            The content of manifest.json.
+        """
         return _serialized({"format": FORMAT, **asdict(self)})
 
     def entries(self, name: str) -> list[Entry]:
-        """What a file may be: the old or the new one, where it is being replaced."""
+        """Return what a file may be: the old or the new one, where it is being replaced.
+
+        Args:
+            name: The file.
+
+        Returns:
+            Size and SHA-256 of each.
+        """
         return [table[name] for table in (self.files, self.writing) if name in table]
 
     @property

@@ -1,49 +1,70 @@
-"""The journal of a run that is not finished: what is measured reaches the disk as it is measured.
+"""The log of metrics of a run that is not finished: strict JSON lines, written as they are measured.
 
-    {"header": …}                        crc      what the run is, and the columns of its rows
-    {"n": 30, "rows": [[…], …], …}       crc      the rows of one evaluation, appended; 30 rows were written before
+    {"kind":"metrics","format":1,"n":0,"header":{…},"crc32":"…"}
+    {"n":0,"algorithm":"dspodfl","seed":0,"iteration":0,"accuracy":0.1,…,"crc32":"…"}
+    {"n":1,"algorithm":"dgd","seed":0,"iteration":0,"accuracy":0.1,…,"study":{"wall_seconds":1.5,…},"crc32":"…"}
 
-One line of JSON each, with its CRC-32. Rows are lists in the order of the header's columns: names are not repeated. A
-process that dies may leave half a line at the end: it is not read. A line that is damaged is left out, and counted. A
-row that was measured twice, because the run was resumed from before it, counts as it was measured last.
+The first line says what the run is; each time the run is resumed, another such line follows. Every other line is one
+row of metrics.parquet. ``n`` is the number of rows before the line. The last row of an evaluation has ``study``, what
+was spent until then. ``crc32`` is the CRC-32 of the line before it (up to, and without, ``,"crc32"``). A number that is
+not finite is null.
+
+A process that dies may leave half a line at the end: it is not read. A damaged line is left out, and counted. A row
+that was measured twice, because the run was resumed from before it, counts as it was measured last.
+
+Earlier versions wrote `metrics_log_0_1`, which is read as well.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
+from dspodfl.errors import DataError
+from dspodfl.study.store import metrics_log_0_1
 from dspodfl.study.store.files import TEMPORARY
+from dspodfl.study.store.layout import METRICS_LOG, METRICS_LOGS
 
-JOURNAL = "metrics.journal"
-"""The log of metrics while a run is under way."""
+if TYPE_CHECKING:
+    from dspodfl.analysis import MetricsRow
+    from dspodfl.study.store.rows import Rows
+
+KIND, FORMAT = "metrics", 1
+"""What the first line says; a later format is refused."""
 _SYNC_SECONDS = 1.0
 """Lines are written immediately, and forced onto the device this often: a process that is killed loses none."""
-_ROWS_IN_A_LINE = 1000
-
-Row = dict[str, Any]
+_LONGEST_HEADER = 100_000_000
+_CRC = re.compile(rb',"crc32":"([0-9a-f]{8})"}(.?)', re.DOTALL)
+_CRC_BYTES = len(b',"crc32":"01234567"}')
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A damaged place of a journal."""
+    """A damaged place of a log.
 
+    Attributes:
+        file: The name of the log.
+        line: The first damaged line, from 1.
+        lines: The number of damaged lines.
+        rows: The number of rows that are lost; None where no line follows that says so.
+        after: The last iteration before the place; None at the beginning.
+        before: The first iteration after the place; None at the end.
+    """
+
+    file: str
     line: int
-    """The first damaged line, from 1."""
-    lines: int
-    rows: int | None
-    """How many rows are lost; None where nothing follows that says so."""
-    after: int | None
-    """The last iteration before it."""
-    before: int | None
-    """The first iteration after it."""
+    lines: int = 1
+    rows: int | None = None
+    after: int | None = None
+    before: int | None = None
 
     def __str__(self) -> str:
         which = f"line {self.line}" if self.lines == 1 else f"lines {self.line} to {self.line + self.lines - 1}"
@@ -51,204 +72,300 @@ class Damage:
         where += [f"before iteration {self.before:,}"] if self.before is not None else ["at the end"]
         number = "an unknown number of rows is" if self.rows is None else f"{self.rows:,} rows are"
         number = "1 row is" if self.rows == 1 else number
-        return f"{JOURNAL}: {which} damaged, {number} lost ({', '.join(where)})"
+        return f"{self.file}: {which} damaged, {number} lost ({', '.join(where)})"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a journal says."""
+class LogContent:
+    """What a log says.
+
+    Attributes:
+        header: What the run is; None where the line that says so is damaged.
+        rows: The rows, each once.
+        latest: What was spent until the last evaluation.
+        damage: The damaged places.
+        size: The number of bytes up to the end of the last complete line, without its line break if that is missing.
+        ended: Whether that line has its line break.
+    """
 
     header: dict[str, Any] | None
-    """What the run is; None where the line that says so is damaged."""
-    rows: Any
-    """The rows, each once: a list of tables, or what was given to be filled."""
+    rows: Rows
     latest: dict[str, Any]
-    """What was said next to the last rows."""
     damage: tuple[Damage, ...] = ()
-    whole: int = 0
-    """Bytes up to the end of the last line that is whole."""
+    size: int = 0
     ended: bool = True
-    """Whether that line has its line break."""
 
 
 @dataclass(eq=False)
 class MetricsLog:
-    """A journal that is being written; rows have the given columns."""
+    """Write a log of metrics.
+
+    Args:
+        path: The log.
+        clock: Seconds that never go back.
+    """
 
     path: Path
     clock: Callable[[], float] = time.monotonic
-    columns: Sequence[str] = ()
-    _file: Any = field(default=None, init=False)
+    _file: IO[bytes] | None = field(default=None, init=False)
     _synced: float = field(default=float("-inf"), init=False)
     _rows: int = field(default=0, init=False)
 
-    def begin(self, header: Mapping[str, Any], rows: Iterable[Row], **extra: Any) -> None:
-        """Start a new journal in place of any other; it is there whole, or not at all."""
-        aside = self.path.with_name(f"{TEMPORARY}{os.urandom(4).hex()}")
+    def begin(self, header: Mapping[str, Any], rows: Iterable[MetricsRow], **study: Any) -> None:
+        """Start a new log in place of any other; a process that is killed leaves the old or the new one.
+
+        Args:
+            header: What the run is.
+            rows: The first rows.
+            study: What was spent until then.
+        """
+        temporary = self.path.with_name(f"{TEMPORARY}{os.urandom(4).hex()}")
         self._rows = 0
         try:
-            with aside.open("xb") as file:
-                file.write(_line({"header": self._header(header)}))
-                rest = iter(rows)
-                while some := list(islice(rest, _ROWS_IN_A_LINE)):
-                    file.write(self._packed(some, extra))
+            with temporary.open("xb") as file:
+                file.write(self._header(header))
+                for line in self._lines(rows, study):
+                    file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(aside, self.path)
+            os.replace(temporary, self.path)
         except BaseException:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
-        self.close()
-        self._file = self.path.open("ab", buffering=0)
+        self._open()
 
-    def resume(self, header: Mapping[str, Any], found: Found) -> None:
-        """Append to a journal that is sound; half a line at its end is cut off."""
-        self.close()
-        os.truncate(self.path, found.whole)
-        self._file = self.path.open("ab", buffering=0)
-        self._rows = len(found.rows)
-        self._write(b"" if found.ended else b"\n")
-        self._write(_line({"n": self._rows, "header": self._header(header)}))
+    def resume(self, header: Mapping[str, Any], content: LogContent) -> None:
+        """Append to a log without damage; half a line at its end is cut off.
 
-    def append(self, rows: Sequence[Row], **extra: Any) -> None:
-        """Write the rows of one evaluation."""
-        self._write(self._packed(rows, extra))
+        Args:
+            header: What the run is now.
+            content: What the log says.
+        """
+        os.truncate(self.path, content.size)
+        self._open()
+        self._rows = len(content.rows)
+        self._write(b"" if content.ended else b"\n")
+        self._write(self._header(header))
+
+    def append(self, rows: Sequence[MetricsRow], **study: Any) -> None:
+        """Write the rows of one evaluation.
+
+        Args:
+            rows: The rows.
+            study: What was spent until then.
+        """
+        file = self._write(b"".join(self._lines(rows, study)))
         if self.clock() - self._synced > _SYNC_SECONDS:
-            os.fsync(self._file.fileno())
+            os.fsync(file.fileno())
             self._synced = self.clock()
 
     def close(self) -> None:
-        """Nothing more will be written."""
+        """Close the file; a log that is closed can be begun or resumed again."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _header(self, header: Mapping[str, Any]) -> dict[str, Any]:
-        return {**header, **({"columns": list(self.columns)} if self.columns else {})}
+    def _open(self) -> None:
+        self.close()
+        self._file = self.path.open("ab", buffering=0)
 
-    def _packed(self, rows: Sequence[Row], extra: Mapping[str, Any]) -> bytes:
-        columns, before = tuple(self.columns), self._rows
-        self._rows += len(rows)
-        known = [[row[name] for name in columns] if columns and tuple(row) == columns else row for row in rows]
-        return _line({"n": before, "rows": known, **extra})
+    def _header(self, header: Mapping[str, Any]) -> bytes:
+        return _line({"kind": KIND, "format": FORMAT, "n": self._rows, "header": dict(header)})
 
-    def _write(self, content: bytes) -> None:
-        line = memoryview(content)
-        while line:  # a disk that is nearly full takes a part, and refuses the rest
-            line = line[self._file.write(line) :]
+    def _lines(self, rows: Iterable[MetricsRow], study: Mapping[str, Any]) -> Iterator[bytes]:
+        """Give a line for each row, the last one with ``study``."""
+        before: MetricsRow | None = None
+        for row in rows:
+            if before is not None:
+                yield self._row(before, {})
+            before = row
+        if before is not None:
+            yield self._row(before, {"study": dict(study)} if study else {})
+
+    def _row(self, row: MetricsRow, extra: Mapping[str, Any]) -> bytes:
+        line = _line({"n": self._rows, **row, **extra})
+        self._rows += 1
+        return line
+
+    def _write(self, content: bytes) -> IO[bytes]:
+        if self._file is None:
+            raise ValueError(f"{self.path.name} is closed")
+        rest = memoryview(content)
+        while rest:  # a disk that is nearly full takes a part, and refuses the rest
+            rest = rest[self._file.write(rest) :]
+        return self._file
 
 
-def read(path: Path, into: Any = None, columns: Sequence[str] = ()) -> Found:
-    """Read a journal; damaged lines are left out and counted, half a line at the end is not.
+class _Reader:
+    """Collect what the lines of a log say, and where they are damaged."""
 
-    Args:
-        path: the journal.
-        into: has ``append(row)`` and ``latest()``, which gives the rows each once; a list of tables, if left out.
-        columns: of the rows, where the header that names them is damaged.
+    def __init__(self, path: Path) -> None:
+        from dspodfl.analysis import METRICS
+        from dspodfl.study.store.rows import Rows
+
+        self._file = path.name
+        self.header: dict[str, Any] | None = None
+        self._columns: Sequence[str] = METRICS
+        self.rows = Rows()
+        self.latest: dict[str, Any] = {}
+        self.damage: list[Damage] = []
+        self._open: Damage | None = None  # a damaged place whose end is not reached
+        self.count = 0
+        self._last: int | None = None
+
+    def lost(self, number: int) -> None:
+        """Count a damaged line."""
+        before = self._open or Damage(self._file, number, 0, after=self._last)
+        self._open = replace(before, lines=before.lines + 1)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add what an undamaged line says."""
+        from dspodfl.analysis import MetricsRow
+
+        if isinstance(record.get("header"), dict):
+            self.header = record.pop("header")
+            self._columns = self.header.get("columns", self._columns)
+        found = [record] if "algorithm" in record else metrics_log_0_1.rows(record, self._columns)
+        rows = [MetricsRow.of(row) for row in found]
+        before = record.get("n")
+        if rows and self._open is not None:
+            lost = None if before is None or before < self.count else before - self.count
+            self.damage.append(replace(self._open, rows=lost, before=rows[0].iteration))
+            self._open = None
+        self.rows.extend(rows)
+        self._last = rows[-1].iteration if rows else self._last
+        self.count = len(rows) + (self.count if before is None else before)
+        self.latest = _study(record) or self.latest
+
+    def finish(self) -> None:
+        """Keep a damaged place that nothing follows."""
+        self.damage += [self._open] if self._open is not None else []
+
+
+def read(path: Path) -> LogContent:
+    """Read a log; damaged lines are left out and counted, half a line at the end is not.
 
     >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / JOURNAL
-    >>> journal = MetricsLog(path)
-    >>> journal.begin({"runs": 1}, [])
-    >>> journal.append([{"algorithm": "dgd", "seed": 0, "iteration": 0, "loss": 0.5}])
-    >>> journal.close()
-    >>> _ = path.write_bytes(path.read_bytes() + b'{"rows": [{"algori')
-    >>> read(path).rows
-    [{'algorithm': 'dgd', 'seed': 0, 'iteration': 0, 'loss': 0.5}]
+    >>> from dspodfl.analysis import MetricsRow
+    >>> path = Path(tempfile.mkdtemp()) / METRICS_LOG
+    >>> log = MetricsLog(path)
+    >>> log.begin({"runs": 1}, [MetricsRow.of({"algorithm": "dgd", "seed": 0, "iteration": 0, "loss": 0.5})])
+    >>> log.close()
+    >>> _ = path.write_bytes(path.read_bytes() + b'{"n":1,"algori')
+    >>> [row["loss"] for row in read(path).rows]
+    [0.5]
+
+    Args:
+        path: The log; it may be one of an earlier version.
+
+    Returns:
+        What it says.
+
+    Raises:
+        ValueError: All lines are damaged.
+        DataError: It is of a later format.
+        OSError: It cannot be read.
     """
-    header: dict[str, Any] | None = None
-    rows: Any = _Latest() if into is None else into
-    latest: dict[str, Any] = {}
-    count, last, whole, ended = 0, None, 0, True
-    damage: list[Damage] = []
-    open_: Damage | None = None  # a damaged place whose end is not reached
-    for number, line, end in _lines(path):
-        record = _record(line)
-        if record is None:
-            if not line.endswith(b"\n"):
-                break
-            open_ = Damage(number, 1, None, last, None) if open_ is None else _longer(open_)
-            continue
-        ended = line.endswith(b"\n")
-        whole = end if ended else end - (len(line) - line.rindex(b"\t") - 9)
-        if isinstance(record.get("header"), dict):
-            header = record.pop("header")
-            columns = header.get("columns", columns)
-        there = [_named(row, columns) for row in record.pop("rows", [])]
-        before = record.pop("n", None)
-        if there and open_ is not None:
-            lost = None if before is None or before < count else before - count
-            damage.append(Damage(open_.line, open_.lines, lost, open_.after, int(there[0]["iteration"])))
-            open_ = None
-        for row in there:
-            rows.append(row)
-            last = int(row["iteration"])
-        count = count + len(there) if before is None else before + len(there)
-        latest = record or latest
-    if open_ is not None:
-        damage.append(open_)
-    if header is None and not count:
+    found, size, ended, end = _Reader(path), 0, True, 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            start, end = end, end + len(line)
+            record = _record(line, path)
+            if record is None:
+                if not line.endswith(b"\n"):
+                    break
+                found.lost(number)
+                continue
+            ended = line.endswith(b"\n")
+            size = end if ended else start + record[1]
+            found.add(record[0])
+    found.finish()
+    if found.header is None and not found.count:
         raise ValueError(f"{path.name} does not begin with what the run is")
-    return Found(header, rows.latest(), latest, tuple(damage), whole, ended)
+    return LogContent(found.header, found.rows.latest(), found.latest, tuple(found.damage), size, ended)
+
+
+def path_in(folder: Path) -> Path:
+    """Return where the log of a run is.
+
+    Args:
+        folder: The folder of the run.
+
+    Returns:
+        ``metrics.jsonl``; the log of an earlier version where that is the only one.
+    """
+    return next((folder / name for name in METRICS_LOGS if (folder / name).is_file()), folder / METRICS_LOG)
 
 
 def header(path: Path) -> dict[str, Any] | None:
-    """What the first line of a journal says of its run; None where there is no journal, or the line is damaged."""
+    """Return what the first line of a log says of its run.
+
+    Args:
+        path: The log.
+
+    Returns:
+        What the run is; None where there is no log, or the line is damaged.
+
+    Raises:
+        DataError: It is of a later format.
+    """
     try:
         with path.open("rb") as file:
-            record = _record(file.readline(100_000_000))
+            record = _record(file.readline(_LONGEST_HEADER), path)
     except (OSError, ValueError):
         return None
-    found = None if record is None else record.get("header")
+    found = None if record is None else record[0].get("header")
     return found if isinstance(found, dict) else None
 
 
-class _Latest:
-    """Rows as tables, each as it was measured last."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], Row] = {}
-
-    def append(self, row: Row) -> None:
-        self._rows[row["algorithm"], row["seed"], row["iteration"]] = row
-
-    def latest(self) -> list[Row]:
-        return list(self._rows.values())
-
-
-def _longer(damage: Damage) -> Damage:
-    return Damage(damage.line, damage.lines + 1, None, damage.after, None)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
-    """Number, content and end of each line."""
-    end = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            end += len(line)
-            yield number, line, end
-
-
-def _named(row: Any, columns: Sequence[str]) -> Row:
-    if isinstance(row, dict):
-        return row
-    if len(row) != len(columns):
-        raise ValueError(f"{JOURNAL} has rows of unknown columns")
-    return dict(zip(columns, row, strict=True))
+def _study(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What was spent; earlier versions wrote it next to the rows."""
+    found = record.get("study", {}) if "rows" not in record else record
+    return {key: value for key, value in found.items() if key not in ("n", "rows")}
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    text = json.dumps(record, separators=(",", ":")).encode()
-    return text + b"\t%08x\n" % zlib.crc32(text)
+    try:
+        text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
+    body = text.encode()[:-1]
+    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    text, _, sum_ = line.rpartition(b"\t")
-    # Of the last line the line break alone may be missing: nothing of what it says is.
-    if len(sum_) not in (8, 9) or sum_[:8] != b"%08x" % zlib.crc32(text):
+def _finite(value: Any) -> Any:
+    """The same with null for every number that is not finite."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _record(line: bytes, path: Path) -> tuple[dict[str, Any], int] | None:
+    """What a line says and its length without the line break; None where it is damaged.
+
+    Of the last line the line break alone may be missing, or be another character: the rest is complete.
+    """
+    for length in (len(line) - 1, len(line)):
+        tail = _CRC.fullmatch(line, max(0, length - _CRC_BYTES))
+        if tail is not None:
+            break
+    else:
+        return metrics_log_0_1.record(line)
+    body = line[: tail.start()]
+    if tail[1] != b"%08x" % zlib.crc32(body):
         return None
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):  # a line of a stranger, with a checksum that is right
+        record = json.loads(body + b"}")
+    except (ValueError, RecursionError):  # not written by dspodfl, although the checksum is right
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    if "header" in record:
+        kind, later = record.get("kind"), record.get("format")
+        if kind != KIND or not isinstance(later, int):
+            return None
+        if later > FORMAT:
+            raise DataError(f"{path}: written by a later version of dspodfl (format {later}, here {FORMAT})")
+    return record, tail.start() + _CRC_BYTES

@@ -1,4 +1,4 @@
-"""Resuming a run that was interrupted or died: from its folder alone, and under its own configuration alone."""
+"""Resuming a run that was interrupted or died: from its folder alone, and with its own configuration alone."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dspodfl.analysis import METRICS
 from dspodfl.config import FREE, Config, label_of
 from dspodfl.errors import DataError, InputError
-from dspodfl.study.result import has_journal, read_summary
-from dspodfl.study.store import metrics_log as journal
+from dspodfl.study.result_reader import read_summary
+from dspodfl.study.store import metrics_log
 from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
-from dspodfl.study.store.files import ASIDE
+from dspodfl.study.store.files import UNCOMMITTED
 from dspodfl.study.store.folder import Folder
-from dspodfl.study.store.layout import COMPLETE, INTERRUPTED
+from dspodfl.study.store.folder_reader import has_metrics_log
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, METRICS_LOGS
 from dspodfl.study.store.manifest import DamagedError, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL
-from dspodfl.study.store.rows import Rows
 from dspodfl.study.store.run_folder import CONFIG
 
 SUMMARY = "summary.json"
@@ -29,25 +27,36 @@ _RESULTS = (SUMMARY, "metrics.parquet", "events.npz")
 
 @dataclass(frozen=True, eq=False)
 class Unfinished:
-    """What the folder of an unfinished run holds."""
+    """What the folder of an unfinished run holds.
+
+    Attributes:
+        folder: The folder.
+        start: The newest checkpoint that is not damaged; without one the run starts from the beginning.
+        before: The configuration that the run was started with.
+        options: The options that the run was started with.
+        notes: Lines for the user: damaged checkpoints that were skipped, damaged lines of the log of metrics.
+    """
 
     folder: Path
     start: Checkpoint | None
-    """The newest checkpoint that is whole; without one the run starts from the beginning."""
     before: Mapping[str, Any]
-    """The configuration that the run was started with."""
     options: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
-    """What a person should know: damaged checkpoints that were passed over, damaged lines of the journal."""
 
     @staticmethod
     def read(folder: Path) -> Unfinished:
-        """Look through the folder of a run that is to be resumed; nothing in it is changed.
+        """Read the folder of a run that is to be resumed; no file in it is changed.
 
         A run is started from the beginning only where nothing but rows was written, which are kept.
 
+        Args:
+            folder: The folder.
+
+        Returns:
+            What it holds.
+
         Raises:
-            DataError: it is not the folder of a run, its results are damaged, or it cannot be resumed without loss.
+            DataError: It is not the folder of a run, its results are damaged, or it cannot be resumed without loss.
         """
         manifest = Folder(folder).manifest()
         if manifest is not None and manifest.kind != "run":
@@ -66,16 +75,38 @@ class Unfinished:
         return Unfinished(folder, start, before, options, notes + _damage(folder, manifest))
 
     def check(self, config: Config) -> None:
-        """Refuse to resume under another configuration, and name the first key that differs."""
+        """Refuse to resume with another configuration.
+
+        Args:
+            config: The configuration that was given now.
+
+        Raises:
+            InputError: It differs; it names the first key.
+        """
         compare(self.folder, self.before, json.loads(config.model_dump_json()))
 
     def elsewhere(self, about: Mapping[str, Any]) -> list[str]:
-        """A line where device, precision or versions are others than those of the checkpoint."""
+        """Compare device, precision, ranks and versions with those of the checkpoint, as `other_place`.
+
+        Args:
+            about: Those of this process.
+
+        Returns:
+            One line where they differ, else none.
+        """
         return [] if self.start is None else other_place(self.start.about, about)
 
 
 def other_place(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line where device, precision, ranks or versions are others than those of a checkpoint."""
+    """Compare device, precision, ranks and versions with those of a checkpoint.
+
+    Args:
+        before: What the checkpoint says.
+        now: Those of this process.
+
+    Returns:
+        One line where they differ, else none.
+    """
     was, is_ = (
         {"device": a["device"].split(" (")[0], "precision": a["precision"], "ranks": a.get("ranks", 1)}
         | {name: a["versions"].get(name) for name in ("dspodfl", "torch", "numpy", "numba", "triton")}
@@ -90,8 +121,8 @@ def _check_none_is_lost(folder: Path, manifest: Manifest) -> None:
     """Refuse to start from the beginning where there are results, or were checkpoints."""
     how = f"it cannot be resumed; what was measured is shown by: dspodfl show {folder}"
     again = f"start it again in a new folder with: dspodfl run {folder / CONFIG} --out NEW"
-    uncommitted = any((folder / FOLDER).glob(f"{ASIDE}*"))  # the process was killed when it wrote its first
-    results = any(name in manifest.files for name in _RESULTS) and not has_journal(folder, manifest)
+    uncommitted = any((folder / FOLDER).glob(f"{UNCOMMITTED}*"))  # the process was killed when it wrote its first
+    results = any(name in manifest.files for name in _RESULTS) and not has_metrics_log(folder, manifest)
     if manifest.state == INTERRUPTED or results:
         raise DataError(f"{folder}: has results of a run, but its checkpoints are gone: {how}; {again}")
     if manifest.checkpoints and not uncommitted:
@@ -104,7 +135,7 @@ def _started_with(folder: Path, manifest: Manifest) -> tuple[Mapping[str, Any], 
         raw, options = tomllib.loads(manifest.about["config"]), dict(manifest.about["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder}: its manifest does not say what the run was started with ({error})") from None
-    found = journal.header(folder / JOURNAL)
+    found = metrics_log.header(metrics_log.path_in(folder))
     if found is not None and found.get("id", "") == manifest.id and "config" in found:
         return found["config"], options
     algorithms = raw.pop("algorithms", [])
@@ -113,16 +144,16 @@ def _started_with(folder: Path, manifest: Manifest) -> tuple[Mapping[str, Any], 
 
 
 def _started_with_0_1(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Configuration and options of a run of version 0.1 that has no checkpoint, from its journal."""
-    found = journal.header(folder / JOURNAL)
+    """Configuration and options of a run of version 0.1 that has no checkpoint, from its log of metrics."""
+    found = metrics_log.header(metrics_log.path_in(folder))
     try:
         if found is not None:
             return found["config"], found["options"]
     except KeyError:
-        raise DataError(f"{folder}: {JOURNAL} is damaged; the run cannot be resumed") from None
-    there = [name for name in (*_RESULTS, JOURNAL) if (folder / name).exists()]
+        raise DataError(f"{folder}: {metrics_log.path_in(folder).name} is damaged; the run cannot be resumed") from None
+    there = [name for name in (*_RESULTS, *METRICS_LOGS) if (folder / name).exists()]
     if there:
-        why = f"has {there[0]}, but no checkpoint and no sound {JOURNAL}"
+        why = f"has {there[0]}, but no checkpoint and no sound {metrics_log.path_in(folder).name}"
         raise DataError(f"{folder}: {why}: it cannot be resumed, and stays as it is")
     if (folder / CONFIG).is_file():
         raise DataError(f"{folder}: not the folder of a run ({CONFIG} is in it, and nothing that a run has measured)")
@@ -130,20 +161,28 @@ def _started_with_0_1(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any
 
 
 def _damage(folder: Path, manifest: Manifest | None) -> list[str]:
-    """What is damaged in the journal: those rows are measured again, or are in the checkpoint."""
-    path = folder / JOURNAL
-    if not path.is_file() or (manifest is not None and not has_journal(folder, manifest)):
+    """What is damaged in the log of metrics: those rows are measured again, or are in the checkpoint."""
+    path = metrics_log.path_in(folder)
+    if not path.is_file() or (manifest is not None and not has_metrics_log(folder, manifest)):
         return []
     try:
-        return [f"{folder}: {damage}" for damage in journal.read(path, Rows(), METRICS).damage]
+        return [f"{folder}: {damage}" for damage in metrics_log.read(path).damage]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [f"{folder}: {JOURNAL} is damaged ({error}): what it had is measured again"]
+        return [f"{folder}: {path.name} is damaged ({error}): what it had is measured again"]
 
 
 def compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse a configuration that differs from the one that a run was started with, and name the first key.
+    """Refuse a configuration that differs from the one that a run was started with.
 
-    Tables that change nothing that is computed may differ.
+    Tables that do not change the results may differ.
+
+    Args:
+        folder: The folder of the run.
+        before: The configuration of the run.
+        now: The configuration that was given now.
+
+    Raises:
+        InputError: They differ; it names the first key.
     """
     found = _difference(before, now)
     if found:
@@ -152,13 +191,16 @@ def compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 
 def compare_complete(folder: Path, config: Config, brought: Iterable[str] = (), own: Iterable[str] = ()) -> None:
-    """Refuse a configuration that differs from that of a complete run, and name the first key.
+    """Refuse a configuration that differs from that of a complete run.
 
     Args:
-        folder: of the run.
-        config: as it was given now.
-        brought: tables that were given from Python, and are not compared.
-        own: algorithms that were given from Python.
+        folder: The folder of the run.
+        config: The configuration that was given now.
+        brought: Tables that were given from Python, and are not compared.
+        own: The labels of algorithms that were given from Python.
+
+    Raises:
+        InputError: They differ; it names the first key.
     """
     before = config_of(folder, own).model_dump(mode="json")
     now = json.loads(config.model_dump_json())
@@ -170,36 +212,60 @@ def compare_complete(folder: Path, config: Config, brought: Iterable[str] = (), 
 
 
 def begun(folder: Path) -> bool:
-    """Whether a folder holds anything of a run."""
+    """Return whether a folder holds a file of a run.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        True also where its manifest is damaged.
+    """
     try:
         manifest = Folder(folder).manifest()
-        return manifest is not None or (folder / JOURNAL).exists() or (folder / SUMMARY).exists()
+        return manifest is not None or metrics_log.path_in(folder).exists() or (folder / SUMMARY).exists()
     except (DataError, OSError):
         return True
 
 
 def complete(folder: Path) -> bool:
-    """Whether a folder holds a run with nothing left to do.
+    """Return whether a folder holds a complete run.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        False where something of the run is left to do, or there is none.
 
     Raises:
-        DataError: its manifest or, of version 0.1, its summary is damaged.
+        DataError: Its manifest or, of version 0.1, its summary is damaged.
     """
     files = Folder(folder)
     manifest = files.manifest()
     if manifest is not None:
         return manifest.kind == "run" and manifest.state == COMPLETE
     try:
-        if (folder / JOURNAL).exists() or not (folder / SUMMARY).exists():
+        if metrics_log.path_in(folder).exists() or not (folder / SUMMARY).exists():
             return False
         return bool(read_summary(files)["study"]["complete"])
     except (OSError, DamagedError) as error:
-        if CheckpointStore(folder).sealed():  # it was interrupted, and can be resumed from its checkpoint
+        if CheckpointStore(folder).committed():  # it was interrupted, and can be resumed from its checkpoint
             return False
         raise DataError(f"{folder}: {str(error).removeprefix(f'{folder}: ')}: the run is left as it is") from None
 
 
 def config_of(folder: Path, own: Iterable[str] = ()) -> Config:
-    """The configuration in the folder of a run, without the algorithms that were given from Python."""
+    """Read the configuration in the folder of a run.
+
+    Args:
+        folder: The folder.
+        own: The labels of algorithms that were given from Python; they are left out.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        DataError: There is none, or it is damaged.
+    """
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder}: not the folder of a run (no {CONFIG} in it)")
     try:

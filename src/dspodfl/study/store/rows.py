@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis import INTEGERS, METRICS, MetricsRow, complete
+from dspodfl.analysis import INTEGERS, METRICS, NUMBERS, MetricsRow, complete
 
 MANY = 1_000_000
 """Above this number of expected rows a run is warned of."""
@@ -17,39 +18,50 @@ _CODES = {"algorithm": "i", **dict.fromkeys(INTEGERS, "q"), "diverged": "b"}
 
 
 class Rows:
-    """Rows of metrics.parquet, appended and never changed: 149 bytes each, where Python's tables take about 890.
+    """Rows of metrics.parquet, appended and never changed: 149 bytes each, where Python objects take several hundred.
 
-    A value that is missing, or no number, is missing in the rows that come back.
+    A value that is null, or NaN, is null in the rows that come back.
 
-    >>> rows = Rows()
-    >>> rows.append({"algorithm": "dgd", "seed": 0, "iteration": 5, "loss": 0.5})
+    >>> rows = Rows([MetricsRow.of({"algorithm": "dgd", "seed": 0, "iteration": 5, "loss": 0.5})])
     >>> len(rows), next(iter(rows))["loss"], next(iter(rows))["accuracy"]
     (1, 0.5, None)
+
+    Args:
+        rows: The first rows.
     """
 
     def __init__(self, rows: Iterable[MetricsRow] = ()) -> None:
-        self._columns = {name: array(_CODES.get(name, "d")) for name in METRICS}
+        self._columns: dict[str, array[Any]] = {name: array(_CODES.get(name, "d")) for name in METRICS}
         self._names: dict[str, int] = {}
         self.last: dict[tuple[str, int], int] = {}
         """The last iteration of each algorithm and seed."""
         self.extend(rows)
 
     def append(self, row: MetricsRow) -> None:
-        """Append one row; columns that it does not have are missing, 0 or False."""
-        for name, column in self._columns.items():
-            value = row.get(name)
-            if name == "algorithm":
-                value = self._names.setdefault(str(value), len(self._names))
-            elif column.typecode == "d":
-                value = math.nan if value is None else value
-            column.append(value or 0 if column.typecode != "d" else value)  # type: ignore[arg-type]
-        self._reach(str(row["algorithm"]), self._columns["seed"][-1], self._columns["iteration"][-1])
+        """Append one row.
+
+        Args:
+            row: The row; a count that is null is stored as 0.
+        """
+        columns = self._columns
+        columns["algorithm"].append(self._names.setdefault(row.algorithm, len(self._names)))
+        columns["seed"].append(row.seed)
+        columns["iteration"].append(row.iteration)
+        columns["diverged"].append(row.diverged)
+        for name, value in zip(NUMBERS, row.numbers, strict=True):
+            column = columns[name]
+            column.append((math.nan if column.typecode == "d" else 0) if value is None else value)
+        self._reach(row.algorithm, row.seed, row.iteration)
 
     def _reach(self, algorithm: str, seed: int, iteration: int) -> None:
         self.last[algorithm, seed] = max(iteration, self.last.get((algorithm, seed), 0))
 
     def extend(self, rows: Iterable[MetricsRow]) -> None:
-        """Append rows: tables, or other `Rows`."""
+        """Append rows.
+
+        Args:
+            rows: The rows; those of other `Rows` are copied by column.
+        """
         if not isinstance(rows, Rows):
             for row in rows:
                 self.append(row)
@@ -68,12 +80,11 @@ class Rows:
         return len(self._columns["iteration"])
 
     def __iter__(self) -> Iterator[MetricsRow]:
-        """Give the rows as tables, one at a time."""
+        """Give the rows, one at a time."""
         names = list(self._names)
         for values in zip(*self._columns.values(), strict=True):
-            row: MetricsRow = dict(zip(self._columns, values, strict=True))
-            row["algorithm"], row["diverged"] = names[values[0]], bool(row["diverged"])
-            yield {key: None if value != value else value for key, value in row.items()}  # noqa: PLR0124
+            row = dict(zip(self._columns, values, strict=True))
+            yield MetricsRow.of(row | {"algorithm": names[values[0]]})
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Rows | list) else NotImplemented
@@ -81,14 +92,25 @@ class Rows:
     __hash__ = None  # type: ignore[assignment]
 
     def latest(self) -> Rows:
-        """Each row of a run and an iteration once, as it was appended last."""
+        """Return each row of a run and an iteration once, as it was appended last.
+
+        Returns:
+            These rows themselves, where no row is there twice.
+        """
         found = self.to_frame()
         twice = found.duplicated(["algorithm", "seed", "iteration"], keep="last")
         return Rows.of(found[~twice]) if twice.any() else self
 
     @staticmethod
     def of(table: pd.DataFrame) -> Rows:
-        """The rows of a table."""
+        """Return the rows of a table.
+
+        Args:
+            table: Rows of metrics.parquet, of this or an older schema.
+
+        Returns:
+            The same rows, in the same order.
+        """
         rows, table = Rows(), complete(table)
         codes, names = pd.factorize(table["algorithm"])
         rows._names = {str(name): number for number, name in enumerate(names)}
@@ -101,7 +123,11 @@ class Rows:
         return rows
 
     def to_frame(self) -> pd.DataFrame:
-        """As the table of metrics.parquet, in the order in which they were appended."""
+        """Return the table of metrics.parquet, in the order in which rows were appended.
+
+        Returns:
+            A table with the columns `METRICS`, typed as in the file.
+        """
         table = {}
         for name, column in self._columns.items():
             values = np.frombuffer(column, dtype=np.dtype(column.typecode)).copy() if len(column) else np.zeros(0)
@@ -119,10 +145,17 @@ _TEXT = pd.Series(["a"]).dtype
 
 
 def warning(count: int) -> str | None:
-    """What to say before a run of this many rows; None where there is nothing to say."""
+    """Return a warning before a run of very many rows.
+
+    Args:
+        count: The number of rows that are expected.
+
+    Returns:
+        The text; None where there are not too many.
+    """
     if count <= MANY:
         return None
-    memory, disk = count * 300 / 1e9, count * 350 / 1e9
+    memory, disk = count * 300 / 1e9, count * 750 / 1e9
     return (
         f"about {count:,} rows will be measured: they take {memory:.1f} GB of memory and {disk:.1f} GB of disk; "
         "a larger eval.every makes them fewer"

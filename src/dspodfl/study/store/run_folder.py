@@ -1,4 +1,4 @@
-"""The folder of a run: taken for one run alone, it has what is measured, checkpoints, and the result."""
+"""The folder of a run: locked for one process, it has the log of metrics, checkpoints, and the result."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dspodfl.analysis import METRICS, MetricsRow
+from dspodfl.analysis import MetricsRow
 from dspodfl.config import labels_of
 from dspodfl.errors import DataError, InputError
-from dspodfl.study.result import ALWAYS, Result, has_journal, model_file, read_parquet
-from dspodfl.study.store import lock
-from dspodfl.study.store import metrics_log as journal
+from dspodfl.study.result import ALWAYS, Result, model_file
+from dspodfl.study.store import lock, metrics_log
 from dspodfl.study.store.checkpoint import FOLDER
 from dspodfl.study.store.checkpoint_writer import CheckpointWriter
 from dspodfl.study.store.claiming import abandoned, claim
 from dspodfl.study.store.files import entry_of, sync, write
-from dspodfl.study.store.folder import Folder, looks_ours
-from dspodfl.study.store.layout import CLAIMED, MANIFEST, NEW, UNFINISHED
+from dspodfl.study.store.folder import Folder
+from dspodfl.study.store.folder_reader import has_metrics_log, looks_ours
+from dspodfl.study.store.layout import CLAIMED, MANIFEST, METRICS_LOG, NEW, UNFINISHED
 from dspodfl.study.store.manifest import ForeignFileError, Manifest
-from dspodfl.study.store.metrics_log import JOURNAL, Found, MetricsLog
+from dspodfl.study.store.metrics_log import LogContent, MetricsLog
 from dspodfl.study.store.rows import Rows
+from dspodfl.study.tables import read_parquet
 
 CONFIG = "config.toml"
 """The file of the resolved configuration."""
@@ -39,7 +40,7 @@ class RunFolder(CheckpointWriter):
 
     Args:
         folder: Where it is, or will be.
-        options: What the process that resumes the run should know of how it was started.
+        options: The options of the run, for the process that resumes it.
         clock: Seconds that never go back.
     """
 
@@ -50,7 +51,7 @@ class RunFolder(CheckpointWriter):
         self.options = {} if options is None else options
         self._id = secrets.token_hex(8)
         self._config = ""
-        self._journal = MetricsLog(folder / JOURNAL, columns=METRICS)
+        self._log = MetricsLog(folder / METRICS_LOG)
         self._made: list[Path] = []
         self._checked = self._claimed = self._begun = self._reopened = False
 
@@ -69,10 +70,10 @@ class RunFolder(CheckpointWriter):
             overwrite: Whether it may exist.
 
         Raises:
-            InputError: Says what is wrong with it.
+            InputError: It exists, cannot be written, or a file of others has a name that must be written.
         """
         more = ["events.npz"] if self.options.get("record") else []
-        claim(self.folder, overwrite=overwrite, names=[*ALWAYS, JOURNAL, *more])
+        claim(self.folder, overwrite=overwrite, names=[*ALWAYS, METRICS_LOG, *more])
         for name in (FOLDER, *(["models"] if self.options.get("models") else [])):
             path = self.folder / name
             if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
@@ -82,12 +83,15 @@ class RunFolder(CheckpointWriter):
     def create(self, *, overwrite: bool, config: str = "") -> None:
         """Take a folder for a new run: one that does not exist yet, unless it may be overwritten.
 
-        A new folder appears with its configuration in it: whenever the process is killed, the run can be resumed. What
-        an existing one holds of another run stays there until something was measured.
+        A new folder appears with its configuration in it: whenever the process is killed, the run can be resumed. Files
+        of another run in an existing folder stay there until the first rows are written.
 
         Args:
-            overwrite: whether the folder may exist.
-            config: the resolved configuration, as TOML.
+            overwrite: Whether the folder may exist.
+            config: The resolved configuration, as TOML.
+
+        Raises:
+            InputError: It exists, another process writes to it, or it cannot be written.
         """
         if not self._checked:
             self.claim(overwrite=overwrite)
@@ -127,13 +131,12 @@ class RunFolder(CheckpointWriter):
             self._claim()
             if self.folder.exists():
                 raise FileExistsError(str(self.folder))
-            os.rename(new, self.folder)
+            self._files.rename(self.folder)
             sync(parent)
         except BaseException:
             _discard(self._files)
             self._files = files
             raise
-        self._files.moved(self.folder)
 
     def _claim(self) -> None:
         """Write the configuration, and that the folder is a run's."""
@@ -145,7 +148,11 @@ class RunFolder(CheckpointWriter):
         return {"config": self._config, "options": dict(self.options)}
 
     def reopen(self) -> None:
-        """Take the folder of a run that is to be resumed; nothing in it is changed yet."""
+        """Lock the folder of a run that is to be resumed; no file in it is changed yet.
+
+        Raises:
+            InputError: It is no folder, another process writes to it, or it cannot be written.
+        """
         try:
             if not self.folder.is_dir():
                 raise InputError("--resume", str(self.folder), "the folder of a run")
@@ -155,7 +162,11 @@ class RunFolder(CheckpointWriter):
             raise InputError("--resume", str(self.folder), f"a folder that can be written ({error})") from None
 
     def recover(self) -> None:
-        """Finish what a process that was killed had begun in a folder that is resumed: its configuration, cleaning."""
+        """Finish a change that a killed process had begun: its configuration, and the files that it had to delete.
+
+        Raises:
+            InputError: The folder cannot be written.
+        """
         try:
             manifest = self._files.manifest()
             if manifest is not None and self._stale_config(manifest):
@@ -172,13 +183,13 @@ class RunFolder(CheckpointWriter):
     def _take(self, field: str) -> None:
         try:
             self._files.take()
-        except lock.Held as error:
-            who = f" (process {error.args[0]} is)" if error.args[0] else ""
+        except lock.LockHeldError as error:
+            who = f" (process {error.process} is)" if error.process else ""
             raise InputError(field, str(self.folder), f"a folder that no other run is writing to{who}") from None
 
     def release(self) -> None:
-        """Release the folder; one that was made for nothing is removed."""
-        self._journal.close()
+        """Release the folder; a new one without rows is deleted."""
+        self._log.close()
         if self._claimed and not self._begun:
             with suppress(OSError, DataError):
                 self._files.remove(self._files.known())
@@ -193,9 +204,18 @@ class RunFolder(CheckpointWriter):
     # --- while the run is on its way --------------------------------------------------------------------------
 
     def begin(self, result: Result, header: Mapping[str, Any], rows: Iterable[MetricsRow], **extra: Any) -> None:
-        """Write the first rows of a run, or those it is resumed with: from now on the folder is its own.
+        """Write the first rows of a run, or those that it is resumed with, and replace what another run has left.
 
-        What the journal of a run that died has beyond its checkpoint stays there until it is measured again.
+        Rows that the log of a run that died has beyond its checkpoint stay there until they are measured again.
+
+        Args:
+            result: The result before anything is measured: configuration, clients, graphs and rates.
+            header: What the run is.
+            rows: The rows.
+            extra: What was spent until then.
+
+        Raises:
+            DataError: A file could not be written.
         """
         try:
             if self._reopened:
@@ -206,40 +226,42 @@ class RunFolder(CheckpointWriter):
             ) as change:
                 result.save_setting(change)
             if not self._reopened:
-                self._journal.begin({**header, "id": self._id}, rows, **extra)
+                self._log.begin({**header, "id": self._id}, rows, **extra)
             sync(self.folder)
         except OSError as error:
             self._fail("the first rows", error)
         self._begun = True
 
     def _continue(self, header: Mapping[str, Any], rows: Iterable[MetricsRow], extra: Mapping[str, Any]) -> None:
-        """Append to the journal of the run, if it is sound; else write one with all that is known."""
+        """Append to the log of the run, if it is not damaged; else write one with all rows that are known."""
         manifest = self._files.manifest()
         self._id = manifest.id if manifest else ""
         header = {**header, "id": self._id}
-        found = self._found(manifest)
-        if found is None or found.damage or found.header is None or tuple(found.header.get("columns", ())) != METRICS:
+        path = metrics_log.path_in(self.folder)
+        found = self._logged(path, manifest)
+        if found is None or found.damage or found.header is None or path.name != METRICS_LOG:
             before: Iterable[MetricsRow] = found.rows if found else self._result_rows()
-            self._journal.begin(header, chain(before, rows), **extra)
+            self._log.begin(header, chain(before, rows), **extra)
+            if found is not None and path.name != METRICS_LOG:
+                path.unlink()
         else:
             known = len(found.rows)
-            self._journal.resume(header, found)
+            self._log.resume(header, found)
             found.rows.extend(rows)
             if len(found.rows.latest()) > known:  # a power cut has taken rows that the checkpoint has
-                self._journal.append(list(rows), **extra)
+                self._log.append(list(rows), **extra)
 
-    def _found(self, manifest: Manifest | None) -> Found | None:
-        """What the journal says, if it is that of this run."""
-        path = self.folder / JOURNAL
-        if not (has_journal(self.folder, manifest) if manifest else looks_ours(path, JOURNAL)):
+    def _logged(self, path: Path, manifest: Manifest | None) -> LogContent | None:
+        """What the log of metrics says, if it is that of this run."""
+        if not (has_metrics_log(self.folder, manifest) if manifest else looks_ours(path, path.name)):
             return None
         try:
-            return journal.read(path, Rows(), METRICS)
-        except (OSError, ValueError, KeyError, TypeError):  # nothing whole is in it
+            return metrics_log.read(path)
+        except (OSError, ValueError, KeyError, TypeError):  # all lines are damaged
             return None
 
     def _result_rows(self) -> Rows:
-        """What was measured before the run was interrupted."""
+        """The rows that were measured before the run was interrupted."""
         with suppress(DataError, OSError, ValueError, KeyError):
             if self._files.holds("metrics.parquet"):
                 return Rows.of(read_parquet(self._files.read("metrics.parquet")))
@@ -247,23 +269,39 @@ class RunFolder(CheckpointWriter):
 
     @property
     def begun(self) -> bool:
-        """Whether anything is in the folder."""
+        """Whether rows are in the folder."""
         return self._begun
 
-    def note(self, rows: Sequence[MetricsRow], **beside: Any) -> None:
-        """Rows of an evaluation."""
+    def note(self, rows: Sequence[MetricsRow], **extra: Any) -> None:
+        """Append the rows of an evaluation.
+
+        Args:
+            rows: The rows.
+            extra: What was spent until then.
+
+        Raises:
+            DataError: The log could not be written.
+        """
         try:
-            self._journal.append(rows, **beside)
+            self._log.append(rows, **extra)
         except OSError as error:
             self._fail("what was measured", error)
 
     def finish(self, result: Result, *, models: bool) -> None:
-        """Write the result; of one that is complete no checkpoint is needed any more."""
+        """Write the result; the checkpoints of a complete run are deleted.
+
+        Args:
+            result: The result.
+            models: Whether the models are written too.
+
+        Raises:
+            DataError: A file could not be written.
+        """
         self._config = result.config_toml
         try:
             result.write(self._files, self._id, models=models, about=self._about())
-            self._journal.close()
-            self._files.remove_journal(self._files.manifest())
+            self._log.close()
+            self._files.remove_metrics_log(self._files.manifest())
             if result.summary["study"]["complete"]:
                 self._files.clean()
         except OSError as error:
@@ -271,7 +309,7 @@ class RunFolder(CheckpointWriter):
 
 
 def _models(config: str) -> list[str]:
-    """The files that the models of a study will be written to."""
+    """The files of the models of a study."""
     raw = tomllib.loads(config)
     seeds = range(raw["seed"], raw["seed"] + raw["seeds"]) if raw else ()
     return [model_file(name, seed) for name in labels_of(raw.get("algorithms", ())) for seed in seeds]
@@ -281,7 +319,7 @@ def _sweep(parent: Path) -> None:
     """Delete the folders next to a new one that never got their name, because their process was killed."""
     for path in parent.glob(f"{_NEW}*"):
         files = Folder(path)
-        with suppress(OSError, lock.Held):
+        with suppress(OSError, lock.LockHeldError):
             files.take()
             _discard(files)
 

@@ -1,7 +1,8 @@
-"""What files of JSON must look like: the types of every field that is read of them."""
+"""The types of every field that is read of a JSON file, and its kind and format."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
@@ -85,21 +86,52 @@ class _Outcome(_Shape):
     config: StrictStr = ""
 
 
+def check_format(content: Any, kinds: Collection[str], newest: int, where: str) -> None:
+    """Check ``kind`` and ``format`` of a JSON file; version 0.1 wrote neither.
+
+    >>> check_format({"kind": "run", "format": 1}, {"run"}, 1, "summary.json")
+    >>> check_format({"kind": "run", "format": 2}, {"run"}, 1, "summary.json")
+    Traceback (most recent call last):
+    dspodfl.errors.base.DataError: summary.json is of kind 'run', format 2; here 'run', 1
+
+    Args:
+        content: What the file says.
+        kinds: The kinds that are read here.
+        newest: The latest format that is read here.
+        where: What an error begins with.
+
+    Raises:
+        DataError: It is of another kind, or of a later format.
+    """
+    kind, later = (content.get("kind"), content.get("format", newest)) if isinstance(content, dict) else (None, newest)
+    if (kind is not None and kind not in tuple(kinds)) or not isinstance(later, int) or later > newest:
+        allowed = " or ".join(map(repr, kinds))
+        raise DataError(f"{where} is of kind {kind!r}, format {later!r}; here {allowed}, {newest}")
+
+
 def check_summary(content: Any, where: str) -> None:
     """Check the types of what summary.json says.
 
     Args:
-        content: what it says.
-        where: what an error begins with.
+        content: What it says.
+        where: What an error begins with.
 
     Raises:
-        DataError: names the first field that is missing or of a wrong type.
+        DataError: A field is missing or of a wrong type; it names the first.
     """
     _check(_Summary, content, f"{where} is not a summary")
 
 
 def check_outcome(content: Any, where: str) -> None:
-    """Check the types of what result.json of a sweep or a reproduction says, as `check_summary`."""
+    """Check the types of what result.json of a sweep or a reproduction says.
+
+    Args:
+        content: What it says.
+        where: What an error begins with.
+
+    Raises:
+        DataError: A field is missing or of a wrong type; it names the first.
+    """
     _check(_Outcome, content, f"{where} is not that of a sweep or a reproduction")
 
 

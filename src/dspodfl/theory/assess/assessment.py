@@ -195,7 +195,7 @@ def _assessed(
     on_progress: Callable[[str, float], None] | None,
     say: Callable[[str, float], None],
 ) -> Assessment:
-    config, study, settings = build(config, on_progress=on_progress)
+    config, study = build(config, on_progress=on_progress)
     for run, rule in zip(study.runs, study.rules, strict=True):
         if fused_kernel(rule) != SIMULTANEOUS:
             allowed = "an algorithm of the rule simultaneous: the theorems are about Θ ← PΘ − αVG"
@@ -205,8 +205,8 @@ def _assessed(
     longest = max(last_iterations(study.runs))
     alpha = study.runs[0].learning_rate(np.zeros(1, dtype=np.int64))
     seeds = {}
-    for n, s in enumerate(settings):
-        here = partial(_within, say, f"constants of seed {s.seed}", n, len(settings))
+    for n, s in enumerate(study.settings):
+        here = partial(_within, say, f"constants of seed {s.seed}", n, len(study.settings))
         here(0.0)
         seeds[s.seed] = _constants_of(config, study, s, float(alpha[0]), reach, points, cache, here)
     common = worst(list(seeds.values()))

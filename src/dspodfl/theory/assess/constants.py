@@ -168,7 +168,7 @@ def _logistic(model: Model, data: Federation, seed: int, batch: int) -> ProblemC
     )
 
 
-def _loss(shards: Sequence[optimum.Shard], theta: Floats, model: Model) -> float:
+def _loss(shards: Sequence[optimum.ClientSamples], theta: Floats, model: Model) -> float:
     return float(np.mean([optimum.logistic_loss(shard, theta, model.outputs, model.l2) for shard in shards]))
 
 

@@ -166,7 +166,7 @@ class FamilyInputs:
     epsilon: float | None
 
     @property
-    def constant(self) -> bool:
+    def constant_rate(self) -> bool:
         """Whether the learning rate is one number."""
         return isinstance(self.rate, Constant)
 
@@ -191,7 +191,7 @@ def _mixed(printed: Sequence[Hypothesis], needed: Sequence[Hypothesis]) -> tuple
 def strongly_convex(run: FamilyInputs) -> FamilyResult:
     """theorem:constant, or the same lemmas iteration by iteration where rates change."""
     c = run.constants
-    if not run.constant:
+    if not run.constant_rate:
         return _at_changing_rates(run)
     at = c.at(float(run.alpha[0]))
     first, *rest = convex.hypotheses(at)
@@ -213,7 +213,7 @@ def strongly_convex(run: FamilyInputs) -> FamilyResult:
 
 def polyak_lojasiewicz(run: FamilyInputs) -> FamilyResult | None:
     """theorem:nonconvex_pl, whose ν has E[F(θ̄) − F*] first; None where the learning rate is not one number."""
-    if not run.constant:
+    if not run.constant_rate:
         return None
     at = run.constants.at(float(run.alpha[0]))
     first, *needed = pl.hypotheses(at)
@@ -298,7 +298,7 @@ def smooth(run: FamilyInputs, pairs: Sequence[tuple[float, float]]) -> FamilyRes
 
     None where the rate changes in a way that neither is about.
     """
-    if not (run.constant or run.diminishing):
+    if not (run.constant_rate or run.diminishing):
         return None
     found = [_smooth(run, replace(run.constants, zeta=zeta, delta=delta)) for zeta, delta in pairs]
     return min(found, key=lambda s: (math.isnan(s.quantities["mean_gradient"]), s.quantities["mean_gradient"]))

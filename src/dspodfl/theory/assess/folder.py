@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dspodfl.errors import DataError
-from dspodfl.study.store import COMPLETE, Folder, claim
+from dspodfl.study.store import COMPLETE, Folder, check_format, claim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,10 +85,6 @@ def check_record(record: Mapping[str, Any], folder: Path) -> Kind:
     >>> check_record({"guaranteed": True}, Path("told"))
     'theory bound'
     """
-    kind = record.get("kind", "theory bound" if "guaranteed" in record else "theory sweep")
-    later = record.get("format", FORMAT)
-    if kind not in KINDS or type(later) is not int or later > FORMAT:
-        here = kind if kind in KINDS else KINDS[0]
-        raise DataError(f"{folder}: result.json is of kind {kind!r}, format {later!r}; here {here!r}, {FORMAT}")
-    found: Kind = kind
+    check_format(record, KINDS, FORMAT, f"{folder}: result.json")
+    found: Kind = record.get("kind", "theory bound" if "guaranteed" in record else "theory sweep")
     return found

@@ -10,7 +10,7 @@ import numpy as np
 from dspodfl.algorithms import PAPER, Independent, draws_independently
 from dspodfl.engine import Run
 from dspodfl.errors import InputError
-from dspodfl.network import Flicker
+from dspodfl.network import BernoulliLinks
 from dspodfl.theory.formulas.constants import Floats
 from dspodfl.theory.formulas.spectral import rho_tilde
 
@@ -82,15 +82,15 @@ def sporadicity(run: Run, iterations: int) -> Sporadicity:
 
 def _rows(run: Run, schedule: Independent, iterations: int) -> Iterator[tuple[Floats, Floats, Floats]]:
     """SGD probabilities, link probabilities and weights of some iterations at a time; one row where none changes."""
-    topology, rates = run.wiring.topology, run.rates
-    up = topology.up if isinstance(topology, Flicker) else None
-    steady = schedule.steady(rates) and (run.wiring.steady or up is not None)
-    step = 1 if steady else max(1, _MAX_NUMBERS_PER_CHUNK // max(1, rates.graph.n + rates.graph.links))
-    for first in range(0, 1 if steady else iterations, step):
+    topology, rates = run.topology.unweighted, run.rates
+    up = topology.up if isinstance(topology, BernoulliLinks) else None
+    constant = schedule.constant(rates) and (run.topology.constant or up is not None)
+    step = 1 if constant else max(1, _MAX_NUMBERS_PER_CHUNK // max(1, rates.graph.n + rates.graph.links))
+    for first in range(0, 1 if constant else iterations, step):
         k = np.arange(first, min(first + step, iterations))
         p, q = schedule.probabilities(k, rates)
         q = 1.0 - (1.0 - q) ** 2 if rates.two_sided else q
-        present, r, _ = run.wiring.at(k)
+        present, r, _ = run.topology.at(k)
         if up is not None:
             q = q * up
         elif present is not None:

@@ -90,10 +90,8 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP save a checkpoint and write the metrics so far (exit codes 130, 143 and 129). Use
     --resume to continue an interrupted or killed run from its last checkpoint.
     """
-    output = Output(device, out, overwrite, quiet)
-    options = RunOptions(
-        config, changes or [], names_in(algorithms), seeds, output, save_models, record_events, resume, as_json
-    )
+    output = Output(out, overwrite, quiet, as_json, models=save_models, record=record_events)
+    options = RunOptions(config, changes or [], names_in(algorithms), seeds, device, output, resume)
     if ranks is not None or max_restarts:
         raise typer.Exit(launch_run(options, ranks, max_restarts))
     run_command(options)
@@ -180,13 +178,13 @@ def check(
     run, by 'check' as by 'run', with your rights: use --no-code first on files from others.
     """
     from dspodfl.config import load
-    from dspodfl.study import Own, build, user_names
+    from dspodfl.study import UserInputs, build, user_names
 
     importable(file)
     with for_command(quiet=False) as progress:
-        own = Own(code=not no_code)
-        resolved, study, settings = build(load(file, changes or []), own, on_progress=progress.stage)
-    graph, left_out = settings[0].rates.graph, user_names(resolved) if no_code else []
+        inputs = UserInputs(code=not no_code)
+        resolved, study = build(load(file, changes or []), inputs, on_progress=progress.stage)
+    graph, left_out = study.settings[0].rates.graph, user_names(resolved) if no_code else []
     parameters = (
         "" if no_code and user_names(resolved, algorithms=False) else f"{study.model.parameters:,} parameters, "
     )
@@ -250,11 +248,11 @@ def verify(
     ],
 ) -> None:
     """Compare every file with its checksum and report damaged files (exit code 2)."""
-    from dspodfl.ui.cli.verify import verify as look
+    from dspodfl.ui.cli.verify import verify as verify_folder
 
     damaged = False
     for directory in directories:
-        for found in look(directory):
+        for found in verify_folder(directory):
             damaged |= bool(found.damage)
             for line in found.damage:
                 ERR.print(Text(f"error: {line}"), soft_wrap=True)
@@ -273,7 +271,7 @@ def main() -> None:
 
 
 def _command() -> int:
-    """What the words of the command line ask for; not by Click's own ``main``, which has its own view of failures."""
+    """Run the command of the command line; without Click's ``main``, which handles failures otherwise."""
     command = typer.main.get_command(app)
     with command.make_context("dspodfl", sys.argv[1:]) as context:
         code = command.invoke(context)
@@ -283,9 +281,10 @@ def _command() -> int:
 def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
     from dspodfl.algorithms import ALGORITHMS
-    from dspodfl.config import catalogue, schema
+    from dspodfl.config import catalogue
     from dspodfl.config import data as data_tables
     from dspodfl.config import graph as graph_tables
+    from dspodfl.config import learning_rate as rate
     from dspodfl.config import model as model_tables
     from dspodfl.config import rates as rate_tables
     from dspodfl.network import WEIGHTS
@@ -299,7 +298,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
         "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
         "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),
         "models": ("models (model.name, or model.factory)", catalogue(model_tables.Model)),
-        "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(schema.LearningRate)),
+        "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(rate.LearningRate)),
     }
 
 

@@ -25,7 +25,7 @@ from rich.text import Text
 from dspodfl.engine.transport import launch as supervisor
 from dspodfl.errors import DspodflError, Interrupt, Interrupted, LostRankError, user_code
 from dspodfl.study import terminal
-from dspodfl.ui.cli.options import WRONG, plainly
+from dspodfl.ui.cli.options import USAGE_ERROR, usage_line
 
 TRACEBACK = "DSPODFL_TRACEBACK"
 """Environment: set to 1, tracebacks are printed too."""
@@ -33,7 +33,7 @@ _LONGEST = 1000
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command and return its exit code; whatever it raises is said on standard error, in one line each."""
+    """Run a command and return its exit code; failures are reported on standard error, one line each."""
     terminal.prepare()
     supervisor.follow_launcher()
     user_code.forget()
@@ -45,7 +45,7 @@ def guarded(command: Callable[[], int]) -> int:
         code = report(error)
     failure = terminal.failure()
     if failure is not None and code == 0:
-        if failure.errno != errno.EPIPE:  # whoever closed a pipe knows
+        if failure.errno != errno.EPIPE:  # the process that closed a pipe knows
             _say([f"what was to be printed could not be ({failure.strerror})"])
         code = 1
     return code
@@ -61,7 +61,7 @@ def leave(code: int) -> None:
 
 
 def report(error: BaseException) -> int:
-    """Say what went wrong, once for all ranks; gives the exit code."""
+    """Print what went wrong, once for all ranks, and return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         terminal.ERR.print(Text(error.ctx.get_help()), soft_wrap=True)  # type: ignore[attr-defined]
         return 2
@@ -70,9 +70,9 @@ def report(error: BaseException) -> int:
         terminal.ERR.print(Text("".join(traceback.format_exception(error)).rstrip()), soft_wrap=True)
     rank = os.environ.get("RANK", "0")
     if rank != "0" and getattr(error, "agreed", False):
-        return code  # rank 0 says what all know
+        return code  # rank 0 reports it
     if isinstance(error, LostRankError) and {"RANK", "DSPODFL_LAUNCHED"} <= os.environ.keys():
-        return code  # the launcher says which rank is gone
+        return code  # the launcher reports which rank is gone
     where = f"rank {rank}: " if rank != "0" and not isinstance(error, LostRankError) else ""
     _say([where + line for line in lines])
     return code
@@ -84,13 +84,13 @@ def _say(lines: list[str]) -> None:
 
 
 def explained(error: BaseException) -> tuple[list[str], int]:
-    """What to say of a failure, and the exit code."""
+    """Return the lines that explain a failure, and the exit code."""
     if isinstance(error, typer.Exit) and user_code.where_user_code_raised(error.__traceback__) is None:
         return [], error.exit_code
     if isinstance(error, Interrupted):
         return [], error.code
-    if isinstance(error, WRONG):
-        return [plainly(error)], 2
+    if isinstance(error, USAGE_ERROR):
+        return [usage_line(error)], 2
     if isinstance(error, DspodflError):
         lines = [_brief(error)] if isinstance(error, LostRankError) else str(error).splitlines()
         return lines or [type(error).__name__], error.exit_code
@@ -98,7 +98,7 @@ def explained(error: BaseException) -> tuple[list[str], int]:
 
 
 def _of_others(error: BaseException) -> tuple[list[str], int]:
-    """Failures that nobody has put into words."""
+    """Explain failures that are not ours."""
     what = f"{type(error).__name__}: {_brief(error)}".removesuffix(": ")
     place = user_code.where_user_code_raised(error.__traceback__)
     if place is not None:
@@ -114,7 +114,7 @@ def _of_others(error: BaseException) -> tuple[list[str], int]:
         file = error.filename if error.filename2 is None else error.filename2
         name = "" if file is None else f"{os.fsdecode(file) if isinstance(file, bytes) else file}: "
         return [f"{name}{error.strerror or what}"], 2
-    if isinstance(error, getattr(WRONG, "__base__", WRONG)):  # Click's other exceptions
+    if isinstance(error, getattr(USAGE_ERROR, "__base__", USAGE_ERROR)):  # Click's other exceptions
         message: Any = error
         return [" ".join(message.format_message().split())], 2
     return [f"internal error: {what}; please report it ({TRACEBACK}=1 prints the traceback)"], 1

@@ -25,8 +25,6 @@ from dspodfl.ui.cli.options import (
     Seeds,
     Set,
     names_in,
-    number,
-    whole,
 )
 from dspodfl.ui.cli.run import importable
 from dspodfl.ui.console.results import ERR, OUT, print_table
@@ -42,7 +40,7 @@ _AGAIN = "the same command resumes it"
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a sweep is asked for."""
+    """The options of ``dspodfl sweep``."""
 
     config: Path
     over: list[str]
@@ -50,6 +48,7 @@ class SweepOptions:
     changes: list[str] = field(default_factory=list)
     algorithms: list[str] | None = None
     seeds: int | None = None
+    device: str = "auto"
     output: Output = field(default_factory=Output)
     resolved: str | None = None
     """The configuration as TOML, once it was read and changed: ranks get it from their launcher."""
@@ -66,11 +65,12 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """What a reproduction is asked for."""
+    """The options of ``dspodfl reproduce``."""
 
     names: list[str]
     seeds: int | None = None
     quick: bool = False
+    device: str = "auto"
     output: Output = field(default_factory=Output)
 
 
@@ -92,7 +92,7 @@ def sweep(
     ],
     at_delay: Annotated[
         float | None,
-        typer.Option(help="Compare accuracies at this raw total delay; default: at the end.", parser=number),
+        typer.Option(help="Compare accuracies at this raw total delay; default: at the end."),
     ] = None,
     changes: Set = None,
     algorithms: Algorithms = None,
@@ -108,14 +108,14 @@ def sweep(
     quiet: Quiet = False,
 ) -> None:
     """Run a study over a grid of settings; the same command resumes an interrupted sweep."""
-    output = Output(device, out, overwrite, quiet)
-    options = SweepOptions(config, over, at_delay, changes or [], names_in(algorithms), seeds, output)
+    output = Output(out, overwrite, quiet)
+    options = SweepOptions(config, over, at_delay, changes or [], names_in(algorithms), seeds, device, output)
     if at_delay is not None and not 0 < at_delay < float("inf"):
         raise InputError("--at-delay", at_delay, "a finite number above 0")
     if ranks is not None or max_restarts:
         from dspodfl.config import dumps
 
-        count = check_ranks(ranks, max_restarts)
+        count = check_ranks(ranks)
         options = replace(options, resolved=dumps(options.load().model_dump(exclude_unset=True)))
         raise typer.Exit(_launched("sweep", options, count, max_restarts))
     sweep_command(options)
@@ -147,7 +147,7 @@ def sweep_command(options: SweepOptions) -> None:
     )
     digest = hashlib.sha256("".join(cell.digest for cell in grid).encode()).hexdigest()[:7]
     folder = options.output.out or Path("runs") / f"{config.stem}-sweep-{digest}"
-    ranks = _Ranks.join(options.output)
+    ranks = _Ranks.join(options.device, options.output)
     outcome = ranks.run(experiment, grid, folder, folder / "cells")
     ranks.leave()
     if outcome is not None and ranks.shows:
@@ -158,7 +158,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Names of experiments, or all.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of seeds; default: that of each experiment.", parser=whole)
+        int | None, typer.Option(metavar="N", help="Number of seeds; default: that of each experiment.", min=1)
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Use fewer seeds and points, and the bundled sample of Fashion-MNIST.")
@@ -182,11 +182,9 @@ def reproduce(
         if not list_them:
             raise InputError("NAME", "", "given: one or more of the names above, or all")
         return
-    if seeds is not None and seeds < 1:
-        raise InputError("--seeds", seeds, "an integer of at least 1")
-    options = ReproduceOptions(names, seeds, quick, Output(device, out, overwrite, quiet))
+    options = ReproduceOptions(names, seeds, quick, device, Output(out, overwrite, quiet))
     if ranks is not None or max_restarts:
-        raise typer.Exit(_launched("reproduce", options, check_ranks(ranks, max_restarts), max_restarts))
+        raise typer.Exit(_launched("reproduce", options, check_ranks(ranks), max_restarts))
     reproduce_command(options)
 
 
@@ -197,42 +195,42 @@ def reproduce_command(options: ReproduceOptions) -> None:
     from dspodfl.study import agreed
 
     out = options.output.out or Path("reproduced")
-    choose_device(options.output.device)
-    chosen, left = _chosen(options)
-    ranks = _Ranks.join(options.output)
+    choose_device(options.device)
+    selected, left = _selected(options)
+    ranks = _Ranks.join(options.device, options.output)
     show = ranks.shows
     if left and show:
         ERR.print(Text(f"left out by --quick, which has no data for them: {', '.join(left)}"), soft_wrap=True)
-    for experiment in chosen:  # before anything is run
+    for experiment in selected:  # before anything is run
         agreed(ranks.team, lambda name=experiment.name: GridFolder(out / name).check())  # type: ignore[misc]
     started = time.monotonic()
-    for place, experiment in enumerate(chosen, 1):
+    for place, experiment in enumerate(selected, 1):
         if show:
-            ERR.print(Text(f"[{place}/{len(chosen)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
+            ERR.print(Text(f"[{place}/{len(selected)}] {experiment.name}: {experiment.title}"), soft_wrap=True)
         grid = experiment.cells(quick=options.quick, seeds=options.seeds)
         outcome = ranks.run(experiment, grid, out / experiment.name, out / "cells", options.quick)
         if outcome is not None and show:
             _print(outcome, out / experiment.name)
     ranks.leave()
     if show:
-        count = f"{len(chosen)} experiment{'s' if len(chosen) > 1 else ''}"
+        count = f"{len(selected)} experiment{'s' if len(selected) > 1 else ''}"
         ERR.print(Text(f"{count} in {time.monotonic() - started:.0f} s; see: dspodfl report {out}"))
 
 
-def _chosen(options: ReproduceOptions) -> tuple[list[Experiment], list[str]]:
+def _selected(options: ReproduceOptions) -> tuple[list[Experiment], list[str]]:
     """The experiments that are named, and the names of those that --quick leaves out: it has no data for them."""
     from dspodfl.experiments import definition as experiments
 
     wanted = experiments.names() if "all" in options.names else list(dict.fromkeys(options.names))
-    chosen = [experiments.named(name) for name in wanted]
-    chosen.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
+    selected = [experiments.named(name) for name in wanted]
+    selected.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
     if not options.quick:
-        return chosen, []
-    left = [e.name for e in chosen if e.dataset != "fmnist"]
-    chosen = [e for e in chosen if e.dataset == "fmnist"]
-    if not chosen:
+        return selected, []
+    left = [e.name for e in selected if e.dataset != "fmnist"]
+    selected = [e for e in selected if e.dataset == "fmnist"]
+    if not selected:
         raise InputError("NAME", ", ".join(left), "an experiment on Fashion-MNIST, whose bundled sample --quick takes")
-    return chosen, left
+    return selected, left
 
 
 def report(
@@ -273,26 +271,26 @@ class _Ranks:
     output: Output
 
     @staticmethod
-    def join(output: Output) -> _Ranks:
-        """Meet the others, if there are any."""
+    def join(device: str, output: Output) -> _Ranks:
+        """Join the other ranks, if there are any."""
         from dspodfl.engine.transport import torch_distributed as distributed
 
-        team, device = distributed.join(output.device)
+        team, device = distributed.join(device)
         return _Ranks(team, device, output)
 
     @property
     def shows(self) -> bool:
         """Whether this process prints anything but errors."""
-        return self.team.rank == 0 and not self.output.quiet
+        return self.team.rank == 0 and self.output.prints
 
     def leave(self) -> None:
-        """Part from the others."""
+        """Leave the group of ranks."""
         self.team.leave()
 
     def run(
         self, experiment: Experiment, grid: list[Cell], folder: Path, store: Path, quick: bool = False
     ) -> Outcome | None:
-        """Run what is not finished of a grid and, on rank 0, write and return what it came to."""
+        """Run what is not finished of a grid and, on rank 0, write and return the result."""
         from dspodfl.experiments import GridFolder, Outcome
 
         first = self.team.rank == 0
@@ -318,7 +316,7 @@ class _Ranks:
         team, first = self.team, self.team.rank == 0
         agreed(team, files.check)
         progress, interrupt = for_command(not self.shows), Interrupt()
-        stop = lambda: bool(interrupt.heard)  # noqa: E731
+        stop = lambda: bool(interrupt.received)  # noqa: E731
         run = Sweep(grid, experiment.axes, store, self.device, progress=progress, folder=files, stop=stop, team=team)
         with progress:
             run.prepare()
@@ -336,7 +334,7 @@ class _Ranks:
             ERR.print(Text(f"{len(run.finished)} of {len(grid)} cells were finished before"), soft_wrap=True)
         error: Interrupted | OutOfMemoryError | None = None
         try:
-            with interrupt, progress, interrupt.patiently():
+            with interrupt, progress, interrupt.deferred():
                 for _ in run:
                     pass
         except (Interrupted, OutOfMemoryError) as found:
@@ -348,7 +346,7 @@ class _Ranks:
             raise OutOfMemoryError(f"{error}; {done}") from None
         if first:
             ERR.print(Text(f"interrupted; {done}: {_AGAIN}"), soft_wrap=True)
-        raise typer.Exit(getattr(error or interrupt.heard, "code", 130)) from None
+        raise typer.Exit(getattr(error or interrupt.received, "code", 130)) from None
 
 
 def _print(outcome: Outcome, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A command on several ranks of this machine: what is asked for goes to them as a file, resolved.
+"""A command on several ranks of this machine: they receive the resolved request as a file.
 
 ``python -m dspodfl.ui.cli.launch`` is one rank. It reads the request in the private directory where the ranks meet,
 and runs the command as the command line would.
@@ -17,6 +17,7 @@ from dspodfl.errors import InputError
 
 REQUEST = "request.json"
 """The file of the meeting directory that has the command and its options."""
+_KIND, _FORMAT = "request", 1
 COMMANDS = {
     "run": ("dspodfl.ui.cli.run", "RunOptions", "run_command"),
     "sweep": ("dspodfl.ui.cli.grids", "SweepOptions", "sweep_command"),
@@ -25,15 +26,14 @@ COMMANDS = {
 """Command -> the module, the options and the function of it."""
 
 
-def check_ranks(ranks: int | None, max_restarts: int) -> int:
-    """Refuse numbers of ranks and restarts that make no sense.
+def check_ranks(ranks: int | None) -> int:
+    """Return the number of processes to start, where ``--ranks`` or ``--max-restarts`` was given.
 
     Args:
-        ranks: How many processes are asked for.
-        max_restarts: How often they may be started again.
+        ranks: The value of ``--ranks``, None where it was not given.
 
     Returns:
-        How many processes.
+        The number of processes.
 
     Raises:
         InputError: Names the option.
@@ -42,11 +42,8 @@ def check_ranks(ranks: int | None, max_restarts: int) -> int:
 
     if distributed.launched():
         raise InputError("ranks", ranks, "left out: a launcher has started this process as one of several already")
-    if ranks is None or ranks < 1:
-        also = " where --max-restarts is given" if ranks is None else ""
-        raise InputError("ranks", ranks, f"an integer of at least 1{also}")
-    if max_restarts < 0:
-        raise InputError("max-restarts", max_restarts, "0 or more")
+    if ranks is None:
+        raise InputError("ranks", ranks, "an integer of at least 1 where --max-restarts is given")
     return ranks
 
 
@@ -68,7 +65,8 @@ def launch(command: str, options: Any, ranks: int, max_restarts: int) -> int:
     from dspodfl.engine.transport import torch_distributed as distributed
 
     kind, _ = _found(command)
-    request = {"command": command, "options": TypeAdapter(kind).dump_python(options, mode="json")}
+    request = {"kind": _KIND, "format": _FORMAT, "command": command}
+    request["options"] = TypeAdapter(kind).dump_python(options, mode="json")
     files = {REQUEST: json.dumps(request).encode()}
     return distributed.launch(ranks, [], max_restarts=max_restarts, module=__spec__.name, files=files)
 
@@ -79,10 +77,12 @@ def _found(command: str) -> tuple[Any, Callable[[Any], None]]:
 
 
 def _rank() -> int:
-    """Run what the launcher asks for."""
+    """Run the command of the request."""
     from dspodfl.engine.transport import launch as launcher
+    from dspodfl.study.store import check_format
 
     request = json.loads(launcher.shared_file(REQUEST))
+    check_format(request, {_KIND}, _FORMAT, REQUEST)
     kind, function = _found(request["command"])
     function(TypeAdapter(kind).validate_python(request["options"]))
     return 0

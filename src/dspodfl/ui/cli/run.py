@@ -20,7 +20,7 @@ from dspodfl.study import Progress, for_command, say, spent
 from dspodfl.study.store import is_folder
 from dspodfl.ui.cli.launch import check_ranks, launch
 from dspodfl.ui.cli.options import Output
-from dspodfl.ui.console.results import ERR, how_to_resume, print_complete, print_places, print_result
+from dspodfl.ui.console.results import ERR, print_complete, print_places, print_result, resume_advice
 
 if TYPE_CHECKING:
     from dspodfl.config import Config
@@ -30,17 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is asked for."""
+    """The options of ``dspodfl run``."""
 
     config: Path | None = None
     changes: list[str] = field(default_factory=list)
     algorithms: list[str] | None = None
     seeds: int | None = None
+    device: str = "auto"
     output: Output = field(default_factory=Output)
-    models: bool = False
-    record: bool = False
     resume: Path | None = None
-    json: bool = False
     resolved: str | None = None
     """The configuration as TOML, once it was read and changed: ranks get it from their launcher."""
 
@@ -64,7 +62,7 @@ def launch_run(options: RunOptions, ranks: int | None, max_restarts: int) -> int
     from dspodfl.config import dumps
     from dspodfl.study.store import begun
 
-    count = check_ranks(ranks, max_restarts)
+    count = check_ranks(ranks)
     if options.resume is None:
         config = options.load()
         output = replace(options.output, out=options.output.out or default_folder(options.config, config))
@@ -73,7 +71,7 @@ def launch_run(options: RunOptions, ranks: int | None, max_restarts: int) -> int
         return launch("run", options, count, max_restarts)
     except LostRankError as error:
         where = options.resume or options.output.out or Path()
-        raise LostRankError(f"{error}; {how_to_resume(where)}" if begun(where) else str(error)) from None
+        raise LostRankError(f"{error}; {resume_advice(where)}" if begun(where) else str(error)) from None
 
 
 def run_command(options: RunOptions) -> None:
@@ -81,7 +79,7 @@ def run_command(options: RunOptions) -> None:
     from dspodfl.errors import Interrupt, Interrupted
 
     first = os.environ.get("RANK", "0") == "0"
-    show = first and not (options.output.quiet or options.json)
+    show = first and options.output.prints
     with ExitStack() as ends:
         interrupt = ends.enter_context(Interrupt())
         progress = for_command(not show)
@@ -96,8 +94,8 @@ def run_command(options: RunOptions) -> None:
         result, too_large = _execute(ready, interrupt, progress)
     simulation, folder = ready.simulation, ready.folder
     if not first:
-        raise typer.Exit(getattr(interrupt.heard, "code", 0) if simulation.stopped else 0)
-    if options.json:
+        raise typer.Exit(getattr(interrupt.received, "code", 0) if simulation.stopped else 0)
+    if options.output.json:
         say(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
         print_result(result)
@@ -108,7 +106,7 @@ def run_command(options: RunOptions) -> None:
     if simulation.stopped and not simulation.complete:
         where = f"after iteration {result.summary['study']['interrupted_at']:,}"
         raise _interrupted(
-            interrupt.heard, f"{where}; what was measured so far is in {folder}; {how_to_resume(folder)}"
+            interrupt.received, f"{where}; what was measured so far is in {folder}; {resume_advice(folder)}"
         )
 
 
@@ -118,7 +116,7 @@ class _Ready:
 
     simulation: Simulation
     folder: Path
-    models: bool
+    output: Output
 
 
 def _set_up(options: RunOptions, ends: ExitStack, interrupt: Interrupt, progress: Progress) -> _Ready | None:
@@ -127,36 +125,37 @@ def _set_up(options: RunOptions, ends: ExitStack, interrupt: Interrupt, progress
     from dspodfl.study import Simulation, agreed, open_folder
     from dspodfl.study.store import CONFIG, complete
 
-    team, device = distributed.join(options.output.device)
+    team, device = distributed.join(options.device)
     first, out = team.rank == 0, options.output.out
     if options.resume is None and out is not None and distributed.restarts():
-        options = _again(options, out, team.broadcast(_left_there(out, distributed.launch_id())))
+        options = _after_restart(options, out, team.broadcast(_folder_state(out, distributed.launch_id())))
         out = options.output.out
-    resume, overwrite = options.resume, options.output.overwrite
+    resume, output = options.resume, options.output
     if resume is not None and is_folder(resume) and complete(resume):
         if first:
             _show_complete(options, resume, progress.mode != "off")
         return None
-    kept: dict[str, Any] = {"models": options.models, "record": options.record, "beside": ""}
+    stored: dict[str, Any] = output.stored | {"beside": ""}  # the folder of the configuration; its name is that of 0.1
     if resume is None:
         config = agreed(team, options.load)
         out = out or default_folder(options.config, config)
-        kept["beside"] = str(user_code.folder_of(options.config))
-        kept |= {"launch": distributed.launch_id()} if distributed.launched() else {}
-        opened = open_folder(ends, team, out=out, overwrite=overwrite, options=kept)
+        stored["beside"] = str(user_code.folder_of(options.config))
+        stored |= {"launch": distributed.launch_id()} if distributed.launched() else {}
+        opened = open_folder(ends, team, out=out, overwrite=output.overwrite, options=stored)
     else:
         agreed(team, lambda: _without_out(options, resume))
-        opened = open_folder(ends, team, resume=resume, options=kept)
-        importable(Path(kept["beside"]) / CONFIG)
+        opened = open_folder(ends, team, resume=resume, options=stored)
+        importable(Path(stored["beside"]) / CONFIG)
         config = agreed(team, lambda: _as_started(options, resume))
     team.set_timeout(config.scale.timeout)
-    record = bool(kept["record"]) and first
+    output = output.as_started(stored)
+    record = output.record and first
     simulation = Simulation(config, device=device, record_events=record, team=team, progress=progress)
-    stop = lambda: bool(interrupt.heard)  # noqa: E731
-    for note in simulation.open(opened.folder, stop, overwrite=overwrite, before=opened.before):
+    stop = lambda: bool(interrupt.received)  # noqa: E731
+    for note in simulation.open(opened.folder, stop, overwrite=output.overwrite, before=opened.before):
         if first:
             ERR.print(Text(note), soft_wrap=True)
-    return _Ready(simulation, team.broadcast(opened.folder and opened.folder.folder), bool(kept["models"]))
+    return _Ready(simulation, team.broadcast(opened.folder and opened.folder.folder), output)
 
 
 def _as_started(options: RunOptions, folder: Path) -> Config:
@@ -169,8 +168,8 @@ def _as_started(options: RunOptions, folder: Path) -> Config:
     return options.load(folder / CONFIG)
 
 
-def _left_there(folder: Path, launch: str) -> str:
-    """What a folder holds when ranks start again: "nothing", what this launch has "begun", or something "else"."""
+def _folder_state(folder: Path, launch: str) -> str:
+    """Return what a folder holds when ranks restart: "nothing", what this launch has "begun", or something "else"."""
     from dspodfl.study.store import Folder, begun
 
     if not begun(folder):
@@ -182,10 +181,10 @@ def _left_there(folder: Path, launch: str) -> str:
     return "else"
 
 
-def _again(options: RunOptions, folder: Path, left: str) -> RunOptions:
-    """What is asked of ranks that were started again: to resume what they had begun, or to begin.
+def _after_restart(options: RunOptions, folder: Path, left: str) -> RunOptions:
+    """Return the options of ranks that were restarted: to resume what they had begun, or to begin.
 
-    A run that was there before is overwritten only where that was asked for.
+    A run that was there before is overwritten only with ``--overwrite``.
     """
     if left == "begun":
         return replace(options, resume=folder, resolved=None, output=replace(options.output, out=None, overwrite=False))
@@ -193,7 +192,7 @@ def _again(options: RunOptions, folder: Path, left: str) -> RunOptions:
 
 
 def _show_complete(options: RunOptions, folder: Path, show: bool) -> None:
-    """Nothing is left to do: say so, once it is known that this is the run which is asked for, and whole."""
+    """Report that nothing is left to do, once it is known that the run is the requested one, and complete."""
     from dspodfl.study import Result
     from dspodfl.study.store import CONFIG, Folder, compare_complete
 
@@ -205,7 +204,7 @@ def _show_complete(options: RunOptions, folder: Path, show: bool) -> None:
     if files.left_over:
         with suppress(OSError), files.locked(0):
             files.clean()
-    print_complete(result, folder, show, options.json)
+    print_complete(result, folder, show, options.output.json)
 
 
 def _as_it_was(options: RunOptions) -> str:
@@ -218,8 +217,8 @@ def _as_it_was(options: RunOptions) -> str:
     manifest = Folder(where).manifest() if recognised_manifest(where) else None
     if options.resume is None and manifest is not None and manifest.state == CLAIMED:  # it is removed
         return "; nothing was written"
-    how = how_to_resume(where) if options.resume is not None or not options.output.overwrite else ""
-    return f"; {where} is as it was{f'; {how}' if how else ''}"
+    advice = resume_advice(where) if options.resume is not None or not options.output.overwrite else ""
+    return f"; {where} is as it was{f'; {advice}' if advice else ''}"
 
 
 def _without_out(options: RunOptions, folder: Path) -> None:
@@ -233,9 +232,9 @@ def _execute(ready: _Ready, interrupt: Interrupt, progress: Progress) -> tuple[R
     from dspodfl.errors import Interrupted
 
     simulation, folder, team = ready.simulation, ready.folder, ready.simulation.team
-    too_large, doing = None, f"at once; {how_to_resume(folder)}"
+    too_large, doing = None, f"immediately; {resume_advice(folder)}"
     try:
-        with interrupt.patiently():
+        with interrupt.deferred():
             try:
                 with progress:
                     for _ in simulation:
@@ -245,16 +244,16 @@ def _execute(ready: _Ready, interrupt: Interrupt, progress: Progress) -> tuple[R
                     raise
                 too_large = error
             if simulation.stopped and not team.broadcast(simulation.measured):
-                raise _interrupted(interrupt.heard, "before anything was measured; nothing was written")
-            doing = f"while writing {folder}; {how_to_resume(folder)}"
-            result = simulation.finish(models=ready.models)
+                raise _interrupted(interrupt.received, "before anything was measured; nothing was written")
+            doing = f"while writing {folder}; {resume_advice(folder)}"
+            result = simulation.finish(models=ready.output.models)
             team.leave()
     except Interrupted as error:
         if not simulation.begun:
             doing = "before anything was measured; nothing was written"
         raise _interrupted(error, doing) from None
     except LostRankError as error:
-        raise LostRankError(f"{error}; {how_to_resume(folder)}") from error
+        raise LostRankError(f"{error}; {resume_advice(folder)}") from error
     return result, too_large
 
 
@@ -270,7 +269,7 @@ def importable(config: Path | None) -> None:
 
 
 def default_folder(config: Path | None, resolved: Any) -> Path:
-    """Where a run is written that was not told where."""
+    """Return the folder of a run where ``--out`` is not given."""
     name = config.stem if config else "default"
     digest = hashlib.sha256(resolved.model_dump_json().encode()).hexdigest()[:7]
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{digest}"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dspodfl.analysis import Cost
 from dspodfl.errors import DataError, InputError, bounded
-from dspodfl.study.store import JOURNAL, MANIFEST, Folder, ForeignFileError, Loose, lock
+from dspodfl.study.store import MANIFEST, METRICS_LOG, METRICS_LOGS, Folder, ForeignFileError, Loose, lock
 from dspodfl.ui.cli.grids import print_outcome
 from dspodfl.ui.console.results import ERR, OUT, print_places, print_result, print_unfinished
 from dspodfl.ui.console.theory import print_record, print_sweep
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _SUMMARY, _RESULT, _GRID = "summary.json", "result.json", "grid.json"
 _LOOKED_FOR = (
-    f"a folder that dspodfl wrote: a run ({_SUMMARY} or {JOURNAL}), a sweep, a reproduction or a bound ({_RESULT}), or "
-    "one that holds such folders"
+    f"a folder that dspodfl wrote: a run ({_SUMMARY} or {METRICS_LOG}), a sweep, a reproduction or a bound ({_RESULT})"
+    ", or one that holds such folders"
 )
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -68,14 +68,14 @@ def _shown(folder: Path) -> bool:
     try:
         manifest = Folder(folder).manifest()
     except DataError:
-        return True  # it is said to be damaged
+        return True  # it is shown as damaged
     return manifest is None or manifest.kind != "cells"
 
 
 def _kind(folder: Path) -> str | None:
     """What a folder holds, as far as the names of its files tell."""
-    # a run that has lost its summary still has its metrics, and is said to be damaged
-    runs = (_SUMMARY, JOURNAL, "setting.npz", MANIFEST)
+    # a run that has lost its summary still has its metrics, and is reported as damaged
+    runs = (_SUMMARY, *METRICS_LOGS, "setting.npz", MANIFEST)
     for kind, names in (("result", (_RESULT,)), ("run", runs), ("grid", (_GRID,))):
         if any((folder / name).is_file() for name in names):
             return kind
@@ -107,7 +107,7 @@ def _show_run(folder: Path, at: Cost | None) -> None:
 
 
 def _draw(result: Result, folder: Path) -> bool:
-    """Draw the pictures of a run where that is possible, and say so where it is not."""
+    """Draw the pictures of a run; where that is not possible, print why."""
     try:
         files = Folder(folder)
         # A manifest that began with pictures would say of a finished run of version 0.1 that it is not.

@@ -10,7 +10,6 @@ import typer
 from rich.text import Text
 
 from dspodfl.study import for_command, say
-from dspodfl.ui.cli.options import number, whole
 from dspodfl.ui.cli.run import importable
 from dspodfl.ui.console.results import ERR, OUT
 from dspodfl.ui.console.theory import print_assessment, print_sweep, title
@@ -33,13 +32,12 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key: table.key=value. Repeatable."),
 ]
 Algorithms = Annotated[str | None, typer.Option(metavar="A,B", help="Algorithms to compare, separated by commas.")]
-Seeds = Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.", parser=whole)]
+Seeds = Annotated[int | None, typer.Option(metavar="N", help="Number of seeds.")]
 Epsilon = Annotated[
     float | None,
     typer.Option(
         metavar="E",
         help="Report the iterations to this error; default: twice the gap, or 1% of the initial error.",
-        parser=number,
     ),
 ]
 Reach = Annotated[
@@ -47,7 +45,6 @@ Reach = Annotated[
     typer.Option(
         metavar="R",
         help="Linear regression: take σ as the maximum over ‖θ − θ*‖ ≤ R; default: the initial distance.",
-        parser=number,
     ),
 ]
 Points = Annotated[
@@ -55,7 +52,6 @@ Points = Annotated[
     typer.Option(
         metavar="N",
         help="Other models: number of points of the trajectory at which constants are measured.",
-        parser=whole,
     ),
 ]
 Out = Annotated[

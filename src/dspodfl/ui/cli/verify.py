@@ -1,4 +1,4 @@
-"""Verify the files of folders: every file that the manifest of a folder names, its checkpoints, its journal."""
+"""Verify the files of folders: every file that the manifest of a folder names, its checkpoints, its log of metrics."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dspodfl.analysis import METRICS
 from dspodfl.errors import DataError
 from dspodfl.experiments import RESULT, Outcome, is_outcome
-from dspodfl.study import Result, has_journal
+from dspodfl.study import Result
 from dspodfl.study.store import (
     CHECKPOINTS,
     COMPLETE,
-    JOURNAL,
     MANIFEST,
+    METRICS_LOGS,
     Folder,
     Manifest,
-    Rows,
     checkpoint,
     entry_of,
+    has_metrics_log,
     is_folder,
     is_temporary,
     lock,
+    metrics_log,
 )
-from dspodfl.study.store import metrics_log as journal
 
 
 @dataclass
@@ -43,8 +42,8 @@ class Verified:
 
     def __str__(self) -> str:
         count = f"{self.files} file{'' if self.files == 1 else 's'}"
-        how = "whole" if self.verified else "can be read, but have no checksums to compare with (version 0.1)"
-        state = f"{len(self.damage)} damaged" if self.damage else how
+        intact = "whole" if self.verified else "can be read, but have no checksums to compare with (version 0.1)"
+        state = f"{len(self.damage)} damaged" if self.damage else intact
         others = f"; not ours: {', '.join(self.others)}" if self.others else ""
         return f"{self.folder}: {self.kind}, {count}, {state}{others}"
 
@@ -73,9 +72,9 @@ def verify(folder: Path) -> list[Verified]:
 
 
 def _walk(folder: Path) -> Iterator[Verified]:
-    own = _verify(folder)
-    if own is not None:
-        yield own
+    found = _verify(folder)
+    if found is not None:
+        yield found
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and path.name not in (CHECKPOINTS, "models"):
             yield from _walk(path)
@@ -97,7 +96,7 @@ def _verify(folder: Path) -> Verified | None:
             found.damage.append(f"{folder}: {name} {problem}")
     if manifest.kind in ("run", "experiment"):
         _unfinished(found, manifest)
-    ours = {*manifest.names, *manifest.replaced, MANIFEST, lock.LOCK, JOURNAL, CHECKPOINTS}
+    ours = {*manifest.names, *manifest.replaced, MANIFEST, lock.LOCK, *METRICS_LOGS, CHECKPOINTS}
     paths = [path for path in (*folder.iterdir(), *_inside(folder / "models")) if not path.is_dir()]
     names = [path.relative_to(folder).as_posix() for path in paths if not is_temporary(path.name)]
     found.others = sorted(name for name in names if name not in ours)
@@ -117,11 +116,11 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _unfinished(found: Verified, manifest: Manifest) -> None:
-    """The journal and the checkpoints of a run, the checkpoints of a grid."""
+    """The log of metrics and the checkpoints of a run, the checkpoints of a grid."""
     folder = found.folder
-    if manifest.kind == "run" and manifest.state != COMPLETE and has_journal(folder, manifest):
+    if manifest.kind == "run" and manifest.state != COMPLETE and has_metrics_log(folder, manifest):
         found.files += 1
-        found.damage += _journal(folder)
+        found.damage += _log(folder)
     for name in manifest.checkpoints if manifest.state != COMPLETE else ():
         path = folder / CHECKPOINTS / name
         if path.is_dir():
@@ -132,11 +131,12 @@ def _unfinished(found: Verified, manifest: Manifest) -> None:
                 found.damage.append(str(error))
 
 
-def _journal(folder: Path) -> list[str]:
+def _log(folder: Path) -> list[str]:
+    path = metrics_log.path_in(folder)
     try:
-        return [f"{folder}: {damage}" for damage in journal.read(folder / JOURNAL, Rows(), METRICS).damage]
+        return [f"{folder}: {damage}" for damage in metrics_log.read(path).damage]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [f"{folder}: {JOURNAL} is damaged ({error})"]
+        return [f"{folder}: {path.name} is damaged ({error})"]
 
 
 def _without_manifest(folder: Path) -> Verified | None:
@@ -145,7 +145,7 @@ def _without_manifest(folder: Path) -> Verified | None:
         if not is_outcome(folder):  # of the theory: it has been read to tell
             return Verified(folder, "theory", sum(path.is_file() for path in folder.iterdir()), verified=False)
         kind, load = "experiment", lambda: Outcome.load(folder)
-    elif (folder / "config.toml").is_file() and any((folder / n).is_file() for n in ("summary.json", JOURNAL)):
+    elif (folder / "config.toml").is_file() and any((folder / n).is_file() for n in ("summary.json", *METRICS_LOGS)):
         kind, load = "run", lambda: Result.load(folder)  # type: ignore[assignment,return-value]
     else:
         return None
@@ -154,8 +154,8 @@ def _without_manifest(folder: Path) -> Verified | None:
         load()
     except DataError as error:
         found.damage.append(str(error))
-    found.damage += _journal(folder) if kind == "run" and (folder / JOURNAL).is_file() else []
-    for path in checkpoint.CheckpointStore(folder).sealed() if kind == "run" else ():
+    found.damage += _log(folder) if kind == "run" and metrics_log.path_in(folder).is_file() else []
+    for path in checkpoint.CheckpointStore(folder).committed() if kind == "run" else ():
         try:
             checkpoint.load(path)
         except DataError as error:

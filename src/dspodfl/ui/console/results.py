@@ -1,4 +1,4 @@
-"""What a run shows: the comparison, where things lie, and how to go on."""
+"""What is printed of a run: the comparison, where its files are, and how to resume it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 OUT, ERR = terminal.OUT, terminal.ERR
 
 
-def how_to_resume(folder: Path) -> str:
+def resume_advice(folder: Path) -> str:
     """The command that resumes the run in a folder."""
     return f"resume with: dspodfl run --resume {shlex.quote(str(folder))}"
 
 
 def print_complete(result: Result, folder: Path, show: bool, as_json: bool) -> None:
-    """Nothing is left to do: say so, and what it came to."""
+    """Report that nothing is left to do, and print the result."""
     if as_json:
         say(json.dumps({"out": str(folder), **result.record()}, ensure_ascii=False))
     elif show:
@@ -90,21 +90,21 @@ def _rich(table: tables.Table, plus: str) -> tuple[Table, int]:
 
 
 def print_unfinished(result: Result, folder: Path) -> None:
-    """Where a run stands that has something left to do, and how to resume it."""
+    """Print how far an unfinished run is, and how to resume it."""
     from dspodfl.study.store import CheckpointStore, lock
 
     about = result.summary["study"]
     if about["complete"]:
         return
     holder = lock.holder(folder)
-    stands = f"it was last measured at iteration {about['iterations_done']:,} of {about['iterations']:,}"
+    measured = f"it was last measured at iteration {about['iterations_done']:,} of {about['iterations']:,}"
     if holder is not None:
-        OUT.print(Text(f"running: process {holder} is at it; {stands}"), soft_wrap=True)
+        OUT.print(Text(f"running: process {holder} is at it; {measured}"), soft_wrap=True)
         return
     start, damaged = CheckpointStore(folder).newest_iteration()
     where = "no checkpoint was written yet" if start is None else f"its newest checkpoint is of iteration {start:,}"
     note = f" ({'; '.join(damaged)})" if damaged else ""
-    OUT.print(Text(f"unfinished: {stands}; {where}{note}; {how_to_resume(folder)}"), soft_wrap=True)
+    OUT.print(Text(f"unfinished: {measured}; {where}{note}; {resume_advice(folder)}"), soft_wrap=True)
 
 
 def print_places(folder: Path, drawn: bool = True) -> None:

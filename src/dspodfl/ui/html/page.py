@@ -35,7 +35,7 @@ _SIGNS = {
     "does not hold": ("not", "✗"),
     "cannot be told": ("untold", "?"),
 }
-"""The class and the sign of a verdict."""
+"""The class and the sign of a status."""
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
@@ -65,7 +65,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of one folder."""
+    """The section of one folder."""
 
     slug: str
     name: str
@@ -75,11 +75,11 @@ class Section:
     """How many seeds on which data: a quick try must not be taken for the whole."""
     order: tuple[Any, ...]
     """Those of the paper by their place in it, then the others as they were given."""
-    verdict: str | None
-    """None where nothing is claimed."""
-    says: str
-    why: str
-    verdicts: list[tuple[str, str]]
+    status: str | None
+    """Of the claim checks; None where nothing is claimed."""
+    claim: str
+    explanation: str
+    checks: list[tuple[str, str]]
     figures: list[Picture]
     tables: list[Table]
     dots: dict[str, str]
@@ -112,7 +112,7 @@ def compose(folders: Sequence[Path]) -> Page:
         try:
             make = _of_outcome if is_outcome(folder) else _of_run
             sections.append(make(folder, slugs))
-        except Exception as error:  # whatever a stranger's file holds, the other folders are shown
+        except Exception as error:  # whatever a file holds, the other folders are shown
             skipped.append(_reason(folder, error))
     if not sections:
         raise DataError("; ".join(skipped) or "no folder was given")
@@ -121,8 +121,8 @@ def compose(folders: Sequence[Path]) -> Page:
 
 
 def _reason(folder: Path, error: Exception) -> str:
-    told = str(error).removeprefix(f"{folder}: ")
-    text = told if isinstance(error, DataError) else f"a file in it is damaged ({type(error).__name__}: {told})"
+    text = str(error).removeprefix(f"{folder}: ")
+    text = text if isinstance(error, DataError) else f"a file in it is damaged ({type(error).__name__}: {text})"
     return f"{folder}: {style.shortened(text, 300)}"
 
 
@@ -137,14 +137,14 @@ def _rendered(sections: Sequence[Section], skipped: Sequence[str]) -> str:
     )
     environment.filters["prose"] = _prose
     environment.filters["sign"] = lambda word: _SIGNS.get(word, _SIGNS["cannot be told"])
-    claims = [section for section in sections if section.verdict]
-    words = Counter(str(section.verdict) for section in claims)
+    claims = [section for section in sections if section.status]
+    counts = Counter(str(section.status) for section in claims)
     text = environment.get_template("page.html").render(
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704  our own file
         sections=sections,
         claims=claims,
-        others=[section for section in sections if not section.verdict],
-        tally=", ".join(f"{word}: {words[word]}" for word in _SIGNS if words[word]),
+        others=[section for section in sections if not section.status],
+        tally=", ".join(f"{word}: {counts[word]}" for word in _SIGNS if counts[word]),
         skipped=list(skipped),
     )
     return text.strip() + "\n"
@@ -184,10 +184,10 @@ def _of_outcome(folder: Path, slugs: Counter[str]) -> Section:
         what=str(outcome.paper) or "a sweep",
         scale=_scale(int(outcome.metrics["seed"].nunique()), outcome.config),
         order=(False, _natural(str(outcome.paper)), name) if claimed else (True,),
-        verdict=str(outcome.status) if claimed else None,
-        says=str(outcome.claim),
-        why=str(outcome.explanation),
-        verdicts=[(str(c.status), str(c.sentence)) for c in outcome.checks],
+        status=str(outcome.status) if claimed else None,
+        claim=str(outcome.claim),
+        explanation=str(outcome.explanation),
+        checks=[(str(c.status), str(c.sentence)) for c in outcome.checks],
         figures=[_figure(drawing, title, _caption(outcome))],
         tables=tables.of_outcome(outcome),
         dots=_dots([str(a) for a in dict.fromkeys(outcome.aggregates["algorithm"])]),
@@ -218,10 +218,10 @@ def _of_run(folder: Path, slugs: Counter[str]) -> Section:
         what="a run",
         scale=_scale(len(study["seeds"]), config),
         order=(True,),
-        verdict=None,
-        says="",
-        why="",
-        verdicts=[],
+        status=None,
+        claim="",
+        explanation="",
+        checks=[],
         figures=figures,
         tables=[tables.of_run(metrics, result.config, study)],
         dots=_dots([str(a) for a in dict.fromkeys(metrics["algorithm"])]),
@@ -237,8 +237,8 @@ def _picture(folder: Path, name: str, title: str, caption: str) -> Picture:
     try:
         return _figure(sources.read(folder, name), title, caption, "png" if name.endswith("png") else "svg+xml")
     except DataError as error:
-        told = str(error).removeprefix(f"{folder}: ")
-        return Picture("", "", caption, title, f"{told}; draw it with: dspodfl show {folder}")
+        text = str(error).removeprefix(f"{folder}: ")
+        return Picture("", "", caption, title, f"{text}; draw it with: dspodfl show {folder}")
 
 
 def _figure(content: bytes, title: str, caption: str, kind: str = "svg+xml") -> Picture:
@@ -282,11 +282,11 @@ def _natural(text: str) -> tuple[Any, ...]:
 
 
 def _varied(outcome: Outcome) -> str:
-    told = []
+    text = []
     for axis in outcome.axes:
         values = dict.fromkeys(formatting.setting(value) for value in outcome.aggregates[axis])
-        told.append(f"{axis} = {', '.join(values)}")
-    return f"Varied: {'; '.join(told)}. Below are the settings of the first point." if told else ""
+        text.append(f"{axis} = {', '.join(values)}")
+    return f"Varied: {'; '.join(text)}. Below are the settings of the first point." if text else ""
 
 
 def _provenance(about: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dspodfl.errors import DataError, bounded
 from dspodfl.experiments import RESULT, is_theory
-from dspodfl.study.store import COMPLETE, INTERRUPTED, JOURNAL, MANIFEST, Folder, Manifest
+from dspodfl.study.store import COMPLETE, INTERRUPTED, MANIFEST, Folder, Manifest, metrics_log
 
 SUMMARY, GRID = "summary.json", "grid.json"
 LARGEST = 64 * 2**20
@@ -25,7 +25,7 @@ class Found:
 
 
 def collect(folders: Sequence[Path]) -> Found:
-    """Look through folders, and through their sub-folders where they are no results themselves.
+    """Search folders, and their sub-folders where they are no results themselves.
 
     Raises:
         DataError: one of them is no folder.
@@ -63,10 +63,10 @@ def _state(folder: Path) -> str | None:
     try:
         manifest = _manifest(folder)
         if manifest is not None:
-            return _told(folder, manifest)
+            return _state_of(folder, manifest)
         if (folder / RESULT).is_file():
             return _THEORY + _without(folder) if _is_theory(folder) else "finished"
-        if (folder / JOURNAL).is_file():
+        if metrics_log.path_in(folder).is_file():
             return f"not finished; continue it with: dspodfl run --resume {folder}"
         if (folder / SUMMARY).is_file():
             return "finished"
@@ -81,7 +81,7 @@ def _manifest(folder: Path) -> Manifest | None:
     try:
         return Folder(folder).manifest()
     except DataError:
-        return None  # damaged: that is said where its files are read
+        return None  # damaged: reported where its files are read
 
 
 def _without(folder: Path) -> str:
@@ -89,23 +89,23 @@ def _without(folder: Path) -> str:
     return f"; its {MANIFEST} is {'damaged' if (folder / MANIFEST).exists() else 'missing'}"
 
 
-def _told(folder: Path, manifest: Manifest) -> str | None:
-    """What the manifest says of a folder."""
+def _state_of(folder: Path, manifest: Manifest) -> str | None:
+    """Return the state of a folder that has a manifest."""
     if manifest.kind.startswith("theory"):
         return _THEORY
     if manifest.kind not in ("run", "experiment"):
         return None
     if manifest.state == COMPLETE or (manifest.kind == "run" and manifest.state == INTERRUPTED):
         return "finished"
-    how = f"continue it with: dspodfl run --resume {folder}" if manifest.kind == "run" else "its command continues it"
-    return f"not finished; {how}"
+    hint = f"continue it with: dspodfl run --resume {folder}" if manifest.kind == "run" else "its command continues it"
+    return f"not finished; {hint}"
 
 
 def _is_theory(folder: Path) -> bool:
     try:
         return is_theory(bounded.read_json(folder / RESULT))
     except DataError:
-        return False  # damaged: what it is said to be is found out when it is loaded
+        return False  # damaged: reported when it is loaded
 
 
 def read(folder: Path, name: str) -> bytes:

@@ -29,11 +29,11 @@ def of_run(metrics: pd.DataFrame, config: Mapping[str, Any], study: Mapping[str,
 
 
 def _normalized(outcome: Outcome) -> Table:
-    reading = outcome.aggregates
-    algorithms = [str(name) for name in dict.fromkeys(reading["algorithm"])]
+    aggregates = outcome.aggregates
+    algorithms = [str(name) for name in dict.fromkeys(aggregates["algorithm"])]
     keys = [*outcome.axes, "normalized_delay"]
     points: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in reading.to_dict("records"):
+    for row in aggregates.to_dict("records"):
         point = tuple(formatting.delay(row[k]) if k == "normalized_delay" else formatting.setting(row[k]) for k in keys)
         text = formatting.spread(row["normalized_mean"], row["normalized_std"])
         points.setdefault(point, {})[str(row["algorithm"])] = text
@@ -43,18 +43,18 @@ def _normalized(outcome: Outcome) -> Table:
     heads = [Column(axis_head(axis), left=True) for axis in outcome.axes] + [Column("normalized delay", left=True)]
     caption = (
         "Accuracy at the largest normalized delay that all runs of a point reach: mean ± standard deviation over "
-        f"{formatting.seeds(int(reading['seeds'].max()))}."
+        f"{formatting.seeds(int(aggregates['seeds'].max()))}."
     )
     return Table("", (*heads, *(Column(style.name(a)) for a in algorithms)), rows, "", caption)
 
 
 def delay_table(outcome: Outcome) -> Table:
     """Return the delays to targets: the median total, and the parts of the run that has it, which add up."""
-    reading = outcome.aggregates
-    parts = median_run.parts(outcome.metrics, outcome.axes, reading)
-    printed = [p for p in median_run.PARTS if f"printed_{p}" in reading and reading[f"printed_{p}"].notna().any()]
+    aggregates = outcome.aggregates
+    parts = median_run.parts(outcome.metrics, outcome.axes, aggregates)
+    printed = [p for p in median_run.PARTS if f"printed_{p}" in aggregates and aggregates[f"printed_{p}"].notna().any()]
     rows = []
-    for index, row in zip(reading.index, reading.to_dict("records"), strict=True):
+    for index, row in zip(aggregates.index, aggregates.to_dict("records"), strict=True):
         cells = [formatting.setting(row[axis]) for axis in outcome.axes]
         cells += [formatting.setting(row["target"]), style.name(str(row["algorithm"]))]
         for part in median_run.PARTS:
@@ -65,7 +65,7 @@ def delay_table(outcome: Outcome) -> Table:
     columns = [Column(axis_head(axis), left=True) for axis in outcome.axes]
     columns += [Column("to accuracy", left=True), Column("algorithm", left=True)]
     columns += [Column(part) for part in (*median_run.PARTS, "reached")]
-    seeds = int(reading["seeds"].max())
+    seeds = int(aggregates["seeds"].max())
     caption = (
         f"Raw delay until the accuracy is first reached, over {formatting.seeds(seeds)}. Total: median [quartiles]. "
         "Processing and transmission: those of the run with the median total, so that they add up to it. A run that "

@@ -1,4 +1,4 @@
-"""Layers of many clients at once, each with its own parameters: there, and back by hand.
+"""Layers of many clients in one pass, each with its own parameters: forward, and a written-out backward pass.
 
 Activations have their channels last. Convolutions, normalizations and the last layer with its loss are those of
 `dspodfl._kernels`; everything else is plain PyTorch. Nothing here waits for the device or depends on the values of
@@ -21,7 +21,7 @@ from dspodfl._kernels.cuda import loss_head as head
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a tensor lies: from ``start`` in θ, from ``offset`` in a packed vector, there with its axes permuted."""
+    """Where a tensor is: from ``start`` in θ, from ``offset`` in a packed vector, there with its axes permuted."""
 
     start: int
     offset: int
@@ -40,58 +40,62 @@ class Slot:
 
 @dataclass(eq=False)
 class Pass:
-    """What all layers need on the way back, and on the way forward."""
+    """What all layers need in the forward and the backward pass."""
 
     packed: Tensor
     index: Tensor | None
     precision: Precision
     out: Tensor | None = None
     l2: float = 0.0
-    left: dict[int, Tensor] = field(default_factory=dict)
-    """What `Layer.backward` leaves for `Layer.write`, by layer; held for as long as the pass takes."""
+    intermediate: dict[int, Tensor] = field(default_factory=dict)
+    """What `Layer.backward` computes for `Layer.write`, by layer; held as long as the pass takes."""
 
     def own(self, slot: Slot, *shape: int) -> Tensor:
         """A tensor of the clients at work. Shapes: (G, *shape)."""
         value = slot.view(self.packed, *shape)
         return value if self.index is None else value.index_select(0, self.index)
 
-    def write(self, slot: Slot, slope: Tensor) -> None:
-        """A slope by a tensor, and the penalty's, into its place."""
+    def write(self, slot: Slot, grad: Tensor) -> None:
+        """Write the gradient with respect to a tensor, and that of the penalty, into its place."""
         assert self.out is not None
-        target = slot.view(self.out, *slope.shape[1:])
+        target = slot.view(self.out, *grad.shape[1:])
         if self.l2:
-            torch.add(slope, self.own(slot, *slope.shape[1:]), alpha=self.l2, out=target)
+            torch.add(grad, self.own(slot, *grad.shape[1:]), alpha=self.l2, out=target)
         else:
-            target.copy_(slope)
+            target.copy_(grad)
 
 
-Kept = tuple[Tensor, ...]
-"""What a layer keeps for the way back."""
+Saved = tuple[Tensor, ...]
+"""The tensors that a layer saves for the backward pass."""
 
 
 class Layer(ABC):
     """One layer of all clients. Activations: (G, B, features) or (G, B, height, width, channels)."""
 
     slots: tuple[Slot, ...] = ()
-    back_first: bool = False
-    """Whether `write` is to come after `backward`, which does much of its work; else the two run side by side."""
+    backward_first: bool = False
+    """Whether `write` is to come after `backward`, which does much of its work; if not, the two run in parallel."""
 
     @abstractmethod
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         """Outputs, and what `backward` needs."""
 
-    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:  # noqa: B027 - most have none
-        """Slopes by the parameters into their places; reads nothing that `backward` makes, unless ``back_first``."""
+    def write(self, state: Pass, grad: Tensor, saved: Saved) -> None:  # noqa: B027 - most have none
+        """Write the gradients with respect to the parameters into their places.
 
-    @abstractmethod
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        """Slopes by the inputs.
-
-        Slopes of convolutions are by their sums, before ReLU and pooling: ``gate`` is that of the layer before.
+        It reads nothing that `backward` computes, unless ``backward_first``.
         """
 
-    def gate(self, kept: Kept) -> Gate | None:
-        """What lies between the layer's sums and its outputs, if its slopes are by its sums."""
+    @abstractmethod
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        """Return the gradients with respect to the inputs.
+
+        Those of convolutions are with respect to pre-activations, before ReLU and pooling: ``gate`` is that of the
+        layer before.
+        """
+
+    def gate(self, saved: Saved) -> Gate | None:
+        """What is between pre-activations and outputs, if the layer's gradients are with respect to pre-activations."""
         return None
 
 
@@ -107,7 +111,7 @@ class Convolution(Layer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", (self.weight, self.bias))
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         out, code = conv.forward(
             x,
             state.packed,
@@ -121,16 +125,16 @@ class Convolution(Layer):
         )
         return out, (x, out) if code is None else (x, out, code)
 
-    def gate(self, kept: Kept) -> Gate | None:
+    def gate(self, saved: Saved) -> Gate | None:
         if self.pool:
-            return Gate(code=kept[2], height=kept[0].shape[2], width=kept[0].shape[3])
-        return Gate(output=kept[1]) if self.relu else None
+            return Gate(code=saved[2], height=saved[0].shape[2], width=saved[0].shape[3])
+        return Gate(output=saved[1]) if self.relu else None
 
-    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
+    def write(self, state: Pass, grad: Tensor, saved: Saved) -> None:
         assert state.out is not None
         conv.weight_gradient(
-            kept[0],
-            slope,
+            saved[0],
+            grad,
             state.out,
             self.weight.offset,
             self.bias.offset,
@@ -140,12 +144,12 @@ class Convolution(Layer):
             index=state.index,
         )
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
         return conv.input_gradient(
-            slope,
+            grad,
             state.packed,
             self.weight.offset,
-            kept[0].shape[4],
+            saved[0].shape[4],
             gate=gate,
             precision=state.precision,
             index=state.index,
@@ -166,27 +170,27 @@ class Linear(Layer):
     def _weight(self, state: Pass) -> Tensor:
         return state.own(self.weight, self.outputs, self.weight.size // self.outputs)
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         x = x.to(state.packed.dtype)
         weight = self._weight(state)
         if self.bias is None:
             return torch.bmm(x, weight.mT), (x, weight)
         return torch.baddbmm(state.own(self.bias)[:, None], x, weight.mT), (x, weight)
 
-    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
+    def write(self, state: Pass, grad: Tensor, saved: Saved) -> None:
         assert state.out is not None
-        x, weight = kept
-        slope = slope.to(x.dtype)
+        x, weight = saved
+        grad = grad.to(x.dtype)
         target = self.weight.view(state.out, *weight.shape[1:])
         if state.l2:
-            torch.baddbmm(weight, slope.mT, x, beta=state.l2, out=target)
+            torch.baddbmm(weight, grad.mT, x, beta=state.l2, out=target)
         else:
-            torch.bmm(slope.mT, x, out=target)
+            torch.bmm(grad.mT, x, out=target)
         if self.bias is not None:
-            state.write(self.bias, slope.sum(dim=1))
+            state.write(self.bias, grad.sum(dim=1))
 
     def close(self, state: Pass, x: Tensor, y: Tensor, loss: str) -> Tensor:
-        """As the last layer of all: there, through the loss, and back. Slopes by the inputs; the others are written."""
+        """Compute forward pass, loss and backward pass of the last layer; return the gradients of its inputs."""
         assert state.out is not None
         return head.gradient(
             x,
@@ -202,9 +206,9 @@ class Linear(Layer):
             index=state.index,
         )
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        x, weight = kept
-        return torch.bmm(slope.to(x.dtype), weight)
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        x, weight = saved
+        return torch.bmm(grad.to(x.dtype), weight)
 
 
 @dataclass(frozen=True)
@@ -216,12 +220,12 @@ class GroupNorm(Layer):
     groups: Groups
     relu: bool = False
     pool: bool = False
-    back_first = True
+    backward_first = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", tuple(s for s in (self.weight, self.bias) if s is not None))
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         x = x.contiguous()
         out, code, stats = norm.forward(
             x,
@@ -234,26 +238,26 @@ class GroupNorm(Layer):
         )
         return out, (x, stats, out) if code is None else (x, stats, out, code)
 
-    def gate(self, kept: Kept) -> Gate | None:
+    def gate(self, saved: Saved) -> Gate | None:
         if self.pool:
-            return Gate(code=kept[3], height=kept[0].shape[2], width=kept[0].shape[3])
-        return Gate(output=kept[2]) if self.relu else None
+            return Gate(code=saved[3], height=saved[0].shape[2], width=saved[0].shape[3])
+        return Gate(output=saved[2]) if self.relu else None
 
-    def write(self, state: Pass, slope: Tensor, kept: Kept) -> None:
-        x, stats = kept[:2]
-        sums = state.left.get(id(self))
+    def write(self, state: Pass, grad: Tensor, saved: Saved) -> None:
+        x, stats = saved[:2]
+        sums = state.intermediate.get(id(self))
         if sums is None:
-            _, sums = norm.backward(slope, x, stats, state.packed, self.groups, inputs=False, precision=state.precision)
+            _, sums = norm.backward(grad, x, stats, state.packed, self.groups, inputs=False, precision=state.precision)
         sums = sums.sum(dim=1)
         if self.bias is not None:
             state.write(self.bias, sums[:, 0])
         if self.weight is not None:
             state.write(self.weight, sums[:, 1])
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        x, stats = kept[:2]
-        out, state.left[id(self)] = norm.backward(
-            slope, x, stats, state.packed, self.groups, precision=state.precision, index=state.index
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        x, stats = saved[:2]
+        out, state.intermediate[id(self)] = norm.backward(
+            grad, x, stats, state.packed, self.groups, precision=state.precision, index=state.index
         )
         assert out is not None
         return out
@@ -262,34 +266,34 @@ class GroupNorm(Layer):
 class Relu(Layer):
     """ReLU behind what has none of its own."""
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         out = torch.relu(x)
         return out, (out,)
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        return slope.masked_fill(kept[0] <= 0, 0)
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        return grad.masked_fill(saved[0] <= 0, 0)
 
 
 class Pool(Layer):
     """2×2 max pooling behind what has none of its own."""
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         out, code = conv.max_pool(x.contiguous())
         return out, (code, x)
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        code, x = kept
-        return conv.max_pool_gradient(slope, code, x.shape[2], x.shape[3])
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        code, x = saved
+        return conv.max_pool_gradient(grad, code, x.shape[2], x.shape[3])
 
 
 class Flatten(Layer):
     """Images as vectors, channels last."""
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         return x.flatten(2), (x,)
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        return slope.view(kept[0].shape).to(kept[0].dtype)
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        return grad.view(saved[0].shape).to(saved[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -298,8 +302,8 @@ class Copies(Layer):
 
     side: int
 
-    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Kept]:
+    def forward(self, state: Pass, x: Tensor) -> tuple[Tensor, Saved]:
         return x.expand(-1, -1, self.side, self.side, -1), ()
 
-    def backward(self, state: Pass, slope: Tensor, kept: Kept, gate: Gate | None) -> Tensor:
-        return slope.sum(dim=(2, 3), keepdim=True)
+    def backward(self, state: Pass, grad: Tensor, saved: Saved, gate: Gate | None) -> Tensor:
+        return grad.sum(dim=(2, 3), keepdim=True)

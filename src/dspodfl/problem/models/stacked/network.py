@@ -1,7 +1,7 @@
-"""Networks of many clients at once, by explicit passes forward and back: what convolutions are worth on a GPU.
+"""Networks of many clients in one pass, by explicit forward and backward passes: efficient convolutions on a GPU.
 
 `Stacked.of` reads a model's module as a list of layers it knows. Activations have their channels last, so parameters
-lie in another order than in θ: `Stacked.pack` and `Stacked.unpack` convert.
+are stored in another order than in θ: `Stacked.pack` and `Stacked.unpack` convert.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dspodfl.problem.models.model import Model
 from dspodfl.problem.models.stacked.from_module import ALIGN, Reader, Unknown
 from dspodfl.problem.models.stacked.layers import Convolution, Flatten, GroupNorm, Layer, Linear, Pass, Slot
 
-_ACTIVATIONS_AT_ONCE = 2 * 10**9
+_MAX_ACTIVATION_BYTES = 2 * 10**9
 """Bytes of activations held at a time while evaluating."""
 
 
@@ -79,7 +79,7 @@ class Stacked:
         return theta
 
     def _parts(self, packed: Tensor) -> Iterator[tuple[Slot, Tensor]]:
-        """The tensors inside packed vectors, as they lie there."""
+        """The tensors inside packed vectors, as they are stored there."""
         for slot in self.slots:
             yield slot, slot.view(packed, *(slot.shape[axis] for axis in slot.axes))
 
@@ -97,7 +97,7 @@ class Stacked:
 
         ``ready(start, stop)`` is called, last layer first, as soon as these columns of ``out`` are on their way, and
         all that reads these columns of ``packed``: it may then wait for the current stream and for ``aside``, on which
-        slopes by parameters are computed, since the way back to the inputs does not wait for them.
+        gradients with respect to parameters are computed, since the backward pass to the inputs does not wait for them.
         Columns that belong to no tensor are left as they are, and counted as ready: they should hold zeros.
         Shapes: packed (n, width), x (G, B, *input_shape), y (G, B), out (G, width), index (G,); n = G without one.
         """
@@ -109,37 +109,37 @@ class Stacked:
                 ready(layer.slots[0].offset, -(-(last.offset + last.size) // ALIGN) * ALIGN)
 
         h = self._entered(x)
-        kept = []
+        saved = []
         for layer in self.layers[:-1]:
             h, own = layer.forward(state, h)
-            kept.append(own)
+            saved.append(own)
         if aside is not None:
             aside.wait_stream(torch.cuda.current_stream(x.device))
         layers, last = self.layers, self.layers[-1]
         first = next(number for number, layer in enumerate(layers) if layer.slots)
         if isinstance(last, Linear) and first < len(layers) - 1 and head.available(h, packed, last.outputs):
-            slope = last.close(state, h, y, self.model.loss)
+            grad = last.close(state, h, y, self.model.loss)
             done(last)
             layers = layers[:-1]
         else:
             h, own = last.forward(state, h)
-            kept.append(own)
-            slope = SLOPES[self.model.loss](h, y)
-        slopes = []  # held until both streams have met again: their memory is the current one's
+            saved.append(own)
+            grad = LOSS_GRADIENTS[self.model.loss](h, y)
+        grads = []  # held until both streams have met again: their memory is the current one's
         for number in range(len(layers) - 1, first - 1, -1):
             layer = layers[number]
-            slopes.append(slope)
-            for back in (layer.back_first, not layer.back_first):  # both, in the order that the layer wants
-                if back and number > first:
-                    gate = layers[number - 1].gate(kept[number - 1])
-                    slope = layer.backward(state, slope, kept[number], gate)
+            grads.append(grad)
+            for backward in (layer.backward_first, not layer.backward_first):  # both, in the order that the layer wants
+                if backward and number > first:
+                    gate = layers[number - 1].gate(saved[number - 1])
+                    grad = layer.backward(state, grad, saved[number], gate)
                     if gate is not None and not isinstance(layer, Convolution):
-                        slope = conv.through(slope, gate, precision=self.precision)
-                elif not back and layer.slots:
+                        grad = conv.through(grad, gate, precision=self.precision)
+                elif not backward and layer.slots:
                     if aside is not None:
                         aside.wait_stream(torch.cuda.current_stream(x.device))
                     with torch.cuda.stream(aside):
-                        layer.write(state, slopes[-1], kept[number])
+                        layer.write(state, grads[-1], saved[number])
             if layer.slots:
                 done(layer)
         if aside is not None:
@@ -176,7 +176,7 @@ class Stacked:
                 shape = (shape[0], *(v // 2 for v in shape[1:]))
             total = max(total, math.prod(shape) + largest)
             largest = math.prod(shape)
-        most = max(1, _ACTIVATIONS_AT_ONCE // (4 * size * total))
+        most = max(1, _MAX_ACTIVATION_BYTES // (4 * size * total))
         together = min(models, most)
         return together, min(samples, max(1, most // together))
 
@@ -186,13 +186,13 @@ def _after(slot: Slot) -> tuple[int, ...]:
     return (0, *(axis + 1 for axis in slot.axes))
 
 
-def _cross_entropy_slope(scores: Tensor, y: Tensor) -> Tensor:
-    chance = torch.softmax(scores, dim=-1)
+def _cross_entropy_gradient(scores: Tensor, y: Tensor) -> Tensor:
+    probability = torch.softmax(scores, dim=-1)
     label = torch.arange(scores.shape[-1], device=scores.device) == y[..., None]
-    return (chance - label.to(chance.dtype)).div_(y.shape[1])
+    return (probability - label.to(probability.dtype)).div_(y.shape[1])
 
 
-def _hinge_slope(scores: Tensor, y: Tensor) -> Tensor:
+def _hinge_gradient(scores: Tensor, y: Tensor) -> Tensor:
     classes = scores.shape[-1]
     label = torch.arange(classes, device=scores.device) == y[..., None]
     above = (1 - scores.gather(-1, y[..., None]) + scores > 0) & ~label
@@ -200,13 +200,13 @@ def _hinge_slope(scores: Tensor, y: Tensor) -> Tensor:
     return (pushed - label * pushed.sum(dim=-1, keepdim=True)).div_(classes * y.shape[1])
 
 
-def _squared_error_slope(scores: Tensor, y: Tensor) -> Tensor:
+def _squared_error_gradient(scores: Tensor, y: Tensor) -> Tensor:
     return (scores - y[..., None]).div_(y.shape[1])
 
 
-SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "hinge": _hinge_slope,
-    "cross_entropy": _cross_entropy_slope,
-    "squared_error": _squared_error_slope,
+LOSS_GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "hinge": _hinge_gradient,
+    "cross_entropy": _cross_entropy_gradient,
+    "squared_error": _squared_error_gradient,
 }
 """(1/B) ∂ℓ/∂s. Shapes: scores (G, B, C), y (G, B) -> (G, B, C)."""

@@ -1,4 +1,4 @@
-"""How a study is divided over several processes: its runs, or the clients of each of its runs."""
+"""How the work of a study is split over several processes: by its runs, or by the clients of each of its runs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,41 @@ from torch import Tensor
 from dspodfl.algorithms import draws_independently
 from dspodfl.engine import LocalTransport, Piece, Run, Shard, Split, Stack, Transport, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
-from dspodfl.study.placement import cut, deal, place
+from dspodfl.problem.data import restrict_to_clients
+from dspodfl.study.placement import assign, cut, place
+from dspodfl.study.study import Setting, Study
 
 T = TypeVar("T")
-_LOOKED_AT = 256
-"""Iterations from which the work of a run is guessed."""
+_SAMPLED = 256
+"""Iterations from which the work of a run is estimated."""
 _MIXING = 0.3
-"""What mixing a model costs beside a step, about."""
+"""What mixing a model costs compared with a step, about."""
 
 
 @dataclass(frozen=True, eq=False)
-class Division:
-    """Which runs, or which clients, each rank of a team has."""
+class WorkSplit:
+    """Which runs, or which clients, each rank has.
+
+    Args:
+        team: The ranks.
+        kind: ``alone`` (one process), ``runs`` or ``clients``.
+        why: Why it is split this way, for summary.json.
+        works: The work of each run, where runs are split.
+        owners: The rank of each client of each run, shape (clients,), where clients are split.
+        memory: Bytes that all ranks have free together; None: not known yet.
+    """
 
     team: Transport
-    kind: str  # "alone", "runs" or "clients"
+    kind: str
     why: str
-    works: list[float]  # of each run, where runs are divided
-    owners: list[np.ndarray]  # of each client of each run, where clients are
-    memory: int | None = None  # bytes that all ranks have free together; None: to be asked
+    works: list[float]
+    owners: list[np.ndarray]
+    memory: int | None = None
 
     @staticmethod
-    def alone(runs: Sequence[Run]) -> Division:
-        """Everything here."""
-        return Division(LocalTransport(), "alone", "one process", [], [])
+    def alone() -> WorkSplit:
+        """Return the split of one process, which has everything."""
+        return WorkSplit(LocalTransport(), "alone", "one process", [], [])
 
     @property
     def fewest(self) -> int:
@@ -44,19 +55,24 @@ class Division:
         return self.team.ranks if self.kind == "runs" else 1
 
     def here(self, wave: Sequence[int]) -> list[int]:
-        """The runs of a wave that advance here."""
+        """Return the runs of a wave that advance here."""
         if self.kind != "runs":
             return list(wave)
-        ranks = deal([self.works[r] for r in wave], self.team.ranks)
+        ranks = assign([self.works[r] for r in wave], self.team.ranks)
         return [r for r, rank in zip(wave, ranks, strict=True) if rank == self.team.rank]
 
     def check(self, waves: Sequence[Sequence[int]], together: bool = True) -> None:
-        """Refuse waves, planned by a team of another size, that have fewer runs than there are ranks.
+        """Refuse waves, planned for another number of ranks, that have fewer runs than there are ranks.
 
-        Runs that do not stand at one iteration (``together``) cannot have their clients split.
+        Args:
+            waves: The runs of each wave.
+            together: Whether all runs are at one iteration; otherwise their clients cannot be split.
+
+        Raises:
+            InputError: The number of ranks does not fit the waves.
         """
         if self.kind == "clients" and not together:
-            allowed = "1, or as many as have a run each: the runs of this checkpoint stand at different iterations"
+            allowed = "1, or as many as have a run each: the runs of this checkpoint are at different iterations"
             raise InputError("ranks", self.team.ranks, allowed)
         few = min((len(wave) for wave in waves), default=self.fewest)
         if few < self.fewest:
@@ -65,14 +81,14 @@ class Division:
             )
 
     def split(self, stack: Stack, wave: Sequence[int]) -> Split:
-        """Which clients of a wave's stack are held here, and how the others are reached."""
+        """Return which clients of a wave's stack are held here, and how the others are reached."""
         if self.kind != "clients":
             return Split.local(stack)
         shard = Shard.of(stack, [self.owners[r] for r in wave], self.team.rank, self.team.ranks)
         return Split(shard, self.team)
 
     def assembled(self, values: Tensor, run: int) -> Tensor:
-        """What all ranks hold of the clients of a run, in their order; where clients are split, all call it together.
+        """Return what all ranks hold of the clients of a run, in their order; where clients are split, all call it.
 
         Shapes: (clients of the run held here, ...) -> (clients of the run, ...).
         """
@@ -87,7 +103,7 @@ class Division:
         return out
 
     def owned(self, run: int) -> np.ndarray:
-        """The clients of a run that are held here."""
+        """Return the clients of a run that are held here."""
         return np.flatnonzero(self.owners[run] == self.team.rank)
 
     def held(self, piece: Piece, ends: np.ndarray) -> Piece:
@@ -114,10 +130,10 @@ class Division:
         )
 
     def report(self, runs: Sequence[Run]) -> dict[str, Any]:
-        """What summary.json says of it."""
+        """Return what summary.json says of it."""
         about: dict[str, Any] = {"split": self.kind, "ranks": self.team.ranks, "why": self.why}
         if self.kind == "runs":
-            about["runs_of_rank"] = np.bincount(deal(self.works, self.team.ranks)).tolist()
+            about["runs_of_rank"] = np.bincount(assign(self.works, self.team.ranks)).tolist()
         if self.kind == "clients":
             ranks = range(self.team.ranks)
             about["clients_of_rank"] = [sum(int((owner == q).sum()) for owner in self.owners) for q in ranks]
@@ -128,7 +144,19 @@ class Division:
 
 
 def choose_split(wanted: str, runs: Sequence[Run], ranks: int) -> tuple[str, str]:
-    """Runs where there are at least as many as ranks, else the clients of each, or as ``wanted`` says; and why."""
+    """Choose what is split over ranks: runs where there are at least as many as ranks, else the clients of each.
+
+    Args:
+        wanted: ``auto``, or what the configuration says: ``runs`` or ``clients``.
+        runs: The runs of the study.
+        ranks: The number of ranks.
+
+    Returns:
+        ``runs`` or ``clients``, and why.
+
+    Raises:
+        InputError: There are too few runs, or too few clients, for so many ranks.
+    """
     count = len(runs)
     kind, why = wanted, "scale.split"
     if wanted == "auto":
@@ -142,27 +170,59 @@ def choose_split(wanted: str, runs: Sequence[Run], ranks: int) -> tuple[str, str
     return kind, why
 
 
-def divide(wanted: str, runs: Sequence[Run], team: Transport, free: int | None = None) -> Division:
-    """Divide a study over a team; ``free`` is the memory that this rank may take, in bytes."""
+def split_work(wanted: str, study: Study, team: Transport, free: int | None = None) -> WorkSplit:
+    """Split the work of a study over ranks; all of them call it.
+
+    Args:
+        wanted: What is split: ``auto``, ``runs`` or ``clients``.
+        study: What is run.
+        team: The ranks.
+        free: The memory that this rank may take, in bytes.
+
+    Returns:
+        The same split on all ranks.
+
+    Raises:
+        InputError: There are too few runs, or too few clients, for so many ranks.
+    """
     if team.ranks == 1:
-        return Division.alone(runs)
-    ranks = team.ranks
+        return WorkSplit.alone()
+    ranks, runs = team.ranks, study.runs
     kind, why = agreed(team, lambda: choose_split(wanted, runs, ranks))
     memory = int(team.all_reduce_sum(torch.tensor(float(free or 0), dtype=torch.float64)))
     if kind == "runs":
-        return Division(team, kind, why, [work(run) for run in runs], [], memory)
-    owners: dict[int, np.ndarray] = {}
-    for run in runs:
-        if id(run.rates) not in owners and team.rank == 0:
-            d = run.rates.sgd(np.zeros(1, dtype=np.int64))[0]
-            owners[id(run.rates)] = place(run.rates.graph, run.data.sizes, d, ranks)
-    # Rank 0's answer is everybody's: libraries of other versions may place clients elsewhere.
-    placed = team.broadcast([owners.get(id(run.rates)) for run in runs])
-    return Division(team, kind, why, [], placed, memory)
+        return WorkSplit(team, kind, why, [work(run) for run in runs], [], memory)
+    # All ranks take the answer of rank 0: libraries of other versions may place clients elsewhere.
+    placed = team.broadcast([_placed(setting, ranks) for setting in study.settings] if team.rank == 0 else [])
+    return WorkSplit(team, kind, why, [], [placed[s] for s in study.setting_of], memory)
+
+
+def _placed(setting: Setting, ranks: int) -> np.ndarray:
+    """Return the rank of each client of a setting. Shape: (clients,)."""
+    d = setting.rates.sgd(np.zeros(1, dtype=np.int64))[0]
+    return place(setting.rates.graph, setting.data.sizes, d, ranks)
+
+
+def release_data(study: Study, work_split: WorkSplit) -> Study:
+    """Keep the samples of the clients that this rank holds, where clients are split; release all others.
+
+    Args:
+        study: With the data of all clients.
+        work_split: Which clients are held here.
+
+    Returns:
+        The study with what is left of its data; the study itself where clients are not split.
+    """
+    if work_split.kind != "clients":
+        return study
+    run_of = {s: r for r, s in reversed(list(enumerate(study.setting_of)))}
+    owned = [work_split.owned(run_of[s]) for s in range(len(study.settings))]
+    kept = restrict_to_clients([setting.data for setting in study.settings], owned)
+    return replace(study, settings=[replace(s, data=data) for s, data in zip(study.settings, kept, strict=True)])
 
 
 class Pace:
-    """Where all ranks of a team meet: at evaluations, and as often as rank 0 wants to look up in between.
+    """Where all ranks meet: at evaluations, and as often as rank 0 wants in between.
 
     Between two meetings ranks that have different runs may be at different iterations. ``first`` is where they meet
     first, where they are resumed within an evaluation; 0 otherwise.
@@ -191,7 +251,19 @@ class Pace:
 
 
 def agreed(team: Transport, step: Callable[[], T]) -> T:
-    """A step that all ranks take, or none: what goes wrong on one of them is an error on all."""
+    """Take a step on all ranks, or on none: an error on one of them is an error on all.
+
+    Args:
+        team: The ranks; all call this.
+        step: What each of them does.
+
+    Returns:
+        What the step returned on this rank.
+
+    Raises:
+        InputError, ConfigError, DataError, OutOfMemoryError, OSError: What the step raised on this rank.
+        DataError: The step failed on another rank only.
+    """
     failure: Exception | None = None
     try:
         done = step()
@@ -207,24 +279,24 @@ def agreed(team: Transport, step: Callable[[], T]) -> T:
 
 
 def work(run: Run) -> float:
-    """What an iteration of a run costs, in steps: those expected, and mixing."""
+    """Return what an iteration of a run costs, in SGD steps: those expected, and mixing."""
     return steps(run) + _MIXING * run.clients
 
 
 def steps(run: Run) -> float:
-    """SGD steps expected in an iteration of a run."""
-    k = np.arange(_LOOKED_AT)
+    """Return the SGD steps expected in an iteration of a run."""
+    k = np.arange(_SAMPLED)
     if draws_independently(run.schedule):
         return float(run.schedule.probabilities(k, run.rates)[0].mean() * run.clients)
     return float(run.rates.sgd(k).mean() * run.clients)
 
 
 def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int = 64) -> float | None:
-    """How many rows cross between ranks at iterations first … last − 1, from the rates alone.
+    """Return how many rows cross between ranks at iterations first … last − 1, from the rates alone.
 
     None for a custom schedule, whose probabilities are not known.
 
-    A row i crosses to rank q with the chance that one of its links to clients of q fires: Σ_k Σ_(i,q) 1 − Π (1 − p).
+    Row i crosses to rank q if one of its links to clients of q fires: Σ_k Σ_(i,q) 1 − Π (1 − p) rows are expected.
     """
     if not draws_independently(run.schedule):
         return None
@@ -233,13 +305,13 @@ def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int
     link = np.tile(np.arange(len(edges)), 2)
     cutting = owner[i] != owner[j]
     pairs = crossings(i[cutting], owner[j[cutting]], link[cutting], int(owner.max()) + 1)
-    steady = run.schedule.steady(run.rates) and run.wiring.steady
+    constant = run.schedule.constant(run.rates) and run.topology.constant
     total = 0.0
-    for start in range(first, first + 1 if steady else last, block):
-        k = np.arange(start, start + 1 if steady else min(start + block, last))
+    for start in range(first, first + 1 if constant else last, block):
+        k = np.arange(start, start + 1 if constant else min(start + block, last))
         p = run.schedule.probabilities(k, run.rates)[1]
         p = 1.0 - (1.0 - p) ** 2 if run.rates.two_sided else p
-        present = run.wiring.at(k)[0]
+        present = run.topology.at(k)[0]
         p = np.broadcast_to(p if present is None else p * present, (len(k), len(edges)))
         total += sum(float(pairs.expected(row).sum()) for row in p)
-    return total * (last - first) if steady else total
+    return total * (last - first) if constant else total

@@ -1,0 +1,152 @@
+"""From a configuration to the network of one seed: its graph, how it changes, and the rates of clients and links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+
+from dspodfl.algorithms import LearningRate
+from dspodfl.config import graph as graph_tables
+from dspodfl.config import rates as rate_tables
+from dspodfl.config import schema
+from dspodfl.errors import LEAST, InputError
+from dspodfl.network import DYNAMICS, LAWS, Graph, Static, WeightedTopology, generate, rates, read_graph
+
+Tell = Callable[[str, float], None]
+"""Called with what is being built, and the share of it that is done."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The graph of one seed with its weights, and the rates of its clients and links."""
+
+    topology: WeightedTopology
+    rates: rates.Rates
+
+
+def build_network(
+    config: schema.Config,
+    seed: int,
+    learning_rate: LearningRate,
+    *,
+    graph: nx.Graph | Graph | None = None,
+    duration: Callable[[Network], int],
+    tell: Tell = lambda what, share: None,
+) -> Network:
+    """Build the network of one seed.
+
+    Args:
+        config: The resolved configuration.
+        seed: The seed, where ``graph.seed`` and ``rates.seed`` say no other.
+        learning_rate: The step size, with which rates may grow.
+        graph: The graph that a user gave; None: as the configuration says.
+        duration: Called where links depend on the length of the runs, with the network at the first iteration; returns
+            the iterations of the longest run.
+        tell: Called with what is being built.
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: The graph is not connected, or a rate is too small or not finite.
+    """
+    maker = _Maker(config, seed, graph, tell)
+    base = maker.base()
+    longest = 0
+    if DYNAMICS[config.graph.dynamics.kind].takes("horizon"):
+        # Which links there will be depends on how long the runs are: that is estimated from the first links.
+        static = WeightedTopology(Static(base), config.graph.weights)
+        longest = duration(Network(static, maker.rates(base, learning_rate)))
+    topology = maker.topology(base, longest)
+    tell("rates", 0.5)
+    return Network(topology, maker.rates(topology.graph, learning_rate))
+
+
+@dataclass(frozen=True, eq=False)
+class _Maker:
+    """Makes the parts of a network from the tables of a configuration."""
+
+    config: schema.Config
+    seed: int
+    given: nx.Graph | Graph | None
+    tell: Tell
+
+    @property
+    def _graph_seed(self) -> int:
+        return self.seed if self.config.graph.seed is None else self.config.graph.seed
+
+    def base(self) -> Graph:
+        """Return the graph that is given, or that the configuration names."""
+        if self.given is not None:
+            return Graph.from_networkx(self.given) if isinstance(self.given, nx.Graph) else self.given
+        return self._graph(self.config.graph)
+
+    def _graph(self, table: graph_tables.GraphTable, *, turn: int = 0) -> Graph:
+        """Return the graph of a table; ``turn`` is its place among those that a network switches between."""
+        n = self.config.clients.count
+        if isinstance(table, graph_tables.CustomGraph):
+            raise InputError("graph.kind", "custom", "given with the graph itself: run(config, graph=…)")
+        if isinstance(table, graph_tables.FileGraph):
+            graph = read_graph(table.file)
+            if graph.n != n:
+                raise InputError("graph.file", table.file, f"a graph of {n} clients (it has {graph.n})")
+            return graph
+        common = set(graph_tables.GraphTable.model_fields) | {"kind"}
+        parameters = {key: value for key, value in table.model_dump().items() if key not in common}
+        allow = self.config.graph.allow_disconnected
+
+        def on_draw(attempt: int) -> None:
+            many = f", draw {attempt + 1:,} (those before are not connected)" if attempt else ""
+            self.tell(f"graph{many}", 0.0)
+
+        seed = self._graph_seed
+        return generate(table.kind, n, seed, allow_disconnected=allow, entity=turn, on_draw=on_draw, **parameters)
+
+    def topology(self, base: Graph, longest: int) -> WeightedTopology:
+        """Return the topology that begins with a graph; ``longest`` is the number of iterations of the longest run."""
+        table, seed = self.config.graph, self._graph_seed
+        parameters = {key: value for key, value in table.dynamics if key != "kind"}
+        for key, graphs in graph_tables.graph_lists(table.dynamics).items():
+            parameters[key] = [self._graph(graph, turn=turn) for turn, graph in enumerate(graphs, 1)]
+        context = {
+            "graph": base,
+            "seed": seed,
+            "radius": getattr(table, "radius", 0.0),
+            "horizon": longest,
+            "on_progress": lambda share: self.tell("walks of the clients", 0.5 * share),
+        }
+        made = DYNAMICS[table.dynamics.kind].make(context, parameters)
+        if not table.allow_disconnected and not made.time_varying_weights and not made.graph.connected:
+            raise InputError(
+                "graph",
+                f"{made.graph.links} links on {self.config.clients.count} clients",
+                "connected, or graph.allow_disconnected = true",
+            )
+        return WeightedTopology(made, table.weights)
+
+    def rates(self, graph: Graph, learning_rate: LearningRate) -> rates.Rates:
+        """Return the rates of the clients and links of a graph."""
+        table = self.config.rates
+        drawn = rates.Rates(
+            graph,
+            self.seed if table.seed is None else table.seed,
+            _law(table.sgd, graph, "rates.sgd"),
+            _law(table.link, graph, "rates.link"),
+            refresh=table.refresh,
+            floor=table.floor,
+            growth=learning_rate if table.growth == "learning_rate" else None,
+            two_sided=table.link_draw == "two_sided",
+        )
+        start = np.zeros(1, dtype=np.int64)
+        for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
+            if not (values >= LEAST).all():  # NaN is not either
+                allowed = "a law whose values are finite and at least 2⁻³² ≈ 2.3e-10: nothing rarer is ever drawn"
+                raise InputError(f"rates.{name}", law.model_dump(), allowed)
+        return drawn
+
+
+def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Distribution | rates.FixedValues:
+    return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))
