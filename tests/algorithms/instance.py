@@ -10,7 +10,7 @@ from tests.worlds import final, make_run
 
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.network import Graph
-from dspodfl.network.rates import Given
+from dspodfl.network.rates import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
 
@@ -46,8 +46,8 @@ def models(rule, *, schedule="dspodfl", alpha=0.05, iterations=2000, d=1.0, b=1.
         seed,
         data=DATA,
         graph=graph,
-        sgd=Given(d),
-        link=Given(b),
+        sgd=FixedValues(d),
+        link=FixedValues(b),
         schedule=None if isinstance(schedule, str) else schedule,
         learning_rate=Constant(alpha) if isinstance(alpha, float) else alpha,
     )

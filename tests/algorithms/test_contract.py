@@ -59,7 +59,7 @@ class Told(Listed):
     def probabilities(self, k, rates):
         return np.full((1, self.v.shape[1]), 0.5), np.full((1, self.v_hat.shape[1]), 0.5)
 
-    def steady(self, rates):
+    def constant(self, rates):
         return True
 
 

@@ -149,16 +149,18 @@ class Observer:
         if stepper is None or iteration != self._iteration:
             raise RuntimeError(f"the loop is past iteration {iteration}: its state is no longer there")
         unpack, parameters = self._problem.unpack, self._problem.model.parameters
-        models = partial(_unpacked, unpack, stepper)
-        return cut(self._stack, self._held, totals, models, parameters, stepper.state, self._diverged)
+        models = partial(_unpacked, unpack, stepper.theta)
+        theta = evaluated_models(self._rule, stepper.theta, stepper.state)
+        evaluated = None if theta is stepper.theta else partial(_unpacked, unpack, theta)
+        return cut(self._stack, self._held, totals, models, parameters, stepper.state, self._diverged, evaluated)
 
     def close(self) -> None:
         """Release the models."""
         self._stepper = None
 
 
-def _unpacked(unpack: Callable[[Tensor], Tensor], stepper: Stepper, rows: slice) -> Tensor:
-    return unpack(stepper.theta[rows])
+def _unpacked(unpack: Callable[[Tensor], Tensor], theta: Tensor, rows: slice) -> Tensor:
+    return unpack(theta[rows])
 
 
 def _diverged(held: Held, theta: Tensor, due: list[int], transport: Transport) -> list[int]:

@@ -30,7 +30,9 @@ class Piece:
     run: int  # number in the stack
     client: Tensor  # (clients,) their numbers in the run
     link: Tensor  # (links,)
-    clients: dict[str, Tensor]  # "theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …)
+    clients: dict[str, Tensor]
+    """"theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …), and "model" (clients, p) where
+    other models than θ are evaluated."""
     links: dict[str, Tensor]  # "spent" (links,)
     whole: dict[str, Tensor]  # of the run: "normalized" (2,), "fired" (2,), "diverged" ()
     ends: dict[str, Tensor] = field(default_factory=dict)
@@ -132,6 +134,7 @@ def cut(
     parameters: int,
     rule: Any,
     diverged: Sequence[bool],
+    evaluated: Callable[[slice], Tensor] | None = None,
 ) -> Iterator[Piece]:
     """Cut the held state of a stack into pieces.
 
@@ -143,6 +146,7 @@ def cut(
         parameters: p, the number of parameters of a model.
         rule: The state of the rule.
         diverged: Whether each run is frozen.
+        evaluated: Returns the models of some held rows that are evaluated, (rows, p); None: they are ``models``.
 
     Yields:
         The pieces, run by run, on the CPU.
@@ -155,6 +159,7 @@ def cut(
             its = links if first == rows.start else slice(links.start, links.start)  # links go with the first clients
             client, link = (torch.from_numpy(numbers) for numbers in (held.rows[here], held.links[its]))
             clients = {"theta": models(here).cpu(), "spent": totals.client[client.to(totals.client.device)].cpu()}
+            clients |= {"model": evaluated(here).cpu()} if evaluated is not None else {}
             clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
             ends: dict[str, Tensor] = {}
             if memory:
