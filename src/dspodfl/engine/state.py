@@ -31,8 +31,8 @@ class Piece:
     client: Tensor  # (clients,) their numbers in the run
     link: Tensor  # (links,)
     clients: dict[str, Tensor]
-    """"theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …), and "model" (clients, p) where
-    other models than θ are evaluated."""
+    """"theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …), and "model" (clients, p)
+    where other models than θ are evaluated."""
     links: dict[str, Tensor]  # "spent" (links,)
     whole: dict[str, Tensor]  # of the run: "normalized" (2,), "fired" (2,), "diverged" ()
     ends: dict[str, Tensor] = field(default_factory=dict)
