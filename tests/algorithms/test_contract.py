@@ -1,6 +1,8 @@
 """What every registered rule must pass: the properties of docs/algorithms.md, one parametrized list."""
 
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
@@ -20,17 +22,31 @@ from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
 
 RULES = [name for name, entry in ALGORITHMS.items() if entry.rule is not None]
-SETTINGS: dict[str, dict] = {}
-"""Name -> settings with which a rule is tested, where the defaults do not suit the small instances here."""
-MOVES_THE_MEAN: set[str] = set()
-"""Rules that do not keep the mean of the models where all gradients are 0."""
-WITHOUT_CONSENSUS: set[str] = set()
-"""Rules whose models do not become equal where all gradients are 0."""
+
+
+def facts(name):
+    """What the tests of a method, tests/algorithms/test_<name>.py, say about it in ``CONTRACT``, if they do.
+
+    ``settings``: those it is tested with here, where the defaults do not suit the small instances; ``moves_the_mean``:
+    where all gradients are 0, the mean of the models does not stay; ``without_consensus``: nor do models become equal;
+    ``draws``: it draws at the address of a client, so that relabelled clients have other models; ``iterations``: until
+    an exact method is at the solution of the instance (8000).
+    """
+    there = find_spec(f"tests.algorithms.test_{name}") is not None
+    return getattr(import_module(f"tests.algorithms.test_{name}"), "CONTRACT", {}) if there else {}
+
+
+FACTS = {name: facts(name) for name in RULES}
+
+
+def without(fact):
+    """The rules that a fact does not hold for."""
+    return [name for name in RULES if not FACTS[name].get(fact)]
 
 
 def made(name):
     """The schedule and the rule of a method."""
-    return make(Algorithm(name, schedule=name, rule=name, settings=SETTINGS.get(name, {})))
+    return make(Algorithm(name, schedule=name, rule=name, settings=FACTS.get(name, {}).get("settings", {})))
 
 
 @cache
@@ -118,7 +134,7 @@ def test_only_clients_with_events_change_and_only_the_memory_of_links_that_fire(
         assert all(torch.equal(before[2][key][silent], after[2][key][silent]) for key in before[2])
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if name not in MOVES_THE_MEAN])
+@pytest.mark.parametrize("name", without("moves_the_mean"))
 def test_without_gradients_the_mean_stays(name):
     model, data = still()
     found = states(made(name)[1], *random_events(200), model=model, data=data)
@@ -126,14 +142,14 @@ def test_without_gradients_the_mean_stays(name):
     assert apart < 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if name not in WITHOUT_CONSENSUS])
+@pytest.mark.parametrize("name", without("without_consensus"))
 def test_without_gradients_models_become_equal(name):
     model, data = still()
     found = states(made(name)[1], *random_events(3000), model=model, data=data)
     assert (found[-1][0] - found[-1][0].mean(dim=0)).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", without("draws"))
 def test_relabelled_clients_have_the_same_models(name):
     order = np.random.default_rng(1).permutation(N)  # client i becomes order[i]
     edges = order[RING.edges]
@@ -188,7 +204,8 @@ def test_an_exact_method_stays_at_the_solution(name):
     schedule, rule = made(name)
     sporadic = ALGORITHMS[name].sporadic
     d, b = (instance.D.tolist(), instance.B.tolist()) if sporadic else (1.0, 1.0)
-    theta = instance.models(rule, schedule=schedule, iterations=8000, d=d, b=b)
+    iterations = FACTS[name].get("iterations", 8000)
+    theta = instance.models(rule, schedule=schedule, iterations=iterations, d=d, b=b)
     assert instance.error(theta) < 1e-10
 
 

@@ -10,6 +10,7 @@ from .base import bytes_sent as bytes_sent
 from .base import declared_mixes as declared_mixes
 from .base import draws_independently as draws_independently
 from .base import evaluated_models as evaluated_models
+from .base import evaluates_other_models as evaluates_other_models
 from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
@@ -74,6 +75,7 @@ __all__ = [
     "draws_independently",
     "dspodfl",
     "evaluated_models",
+    "evaluates_other_models",
     "fused_kernel",
     "known_rules",
     "label_problem",

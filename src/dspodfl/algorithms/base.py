@@ -128,6 +128,18 @@ def evaluated_models(rule: Rule, theta: Tensor, state: Any) -> Tensor:
     return theta if model is None else model(theta, state)
 
 
+def evaluates_other_models(rule: Rule) -> bool:
+    """Return whether other models than θ are evaluated.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        Whether it has ``model``.
+    """
+    return getattr(rule, "model", None) is not None
+
+
 def bytes_sent(rule: Rule, p: int) -> int:
     """Return the bytes that a client sends over a link in one use.
 

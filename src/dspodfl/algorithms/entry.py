@@ -64,5 +64,9 @@ class Entry:
     """Whether it runs on directed graphs."""
     takes_local: bool = True
     """Whether steps are along plain gradients, so that ``local`` transformations and ``inverse_rates`` make sense."""
+    update: str = ""
+    """The update as docs/algorithms.md prints it: one formula a line, in the notation of that page."""
+    when: str = ""
+    """When to use it, and when not: a sentence or two for docs/algorithms.md."""
     order: int = 1000
     """Its place in lists: smaller numbers come first, then the alphabet decides."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Rule, evaluated_models
+from dspodfl.algorithms import Rule, evaluated_models, evaluates_other_models
 from dspodfl.engine.counters import Counters, Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.engine.state import Held, Piece, State, cut
@@ -150,8 +150,9 @@ class Observer:
             raise RuntimeError(f"the loop is past iteration {iteration}: its state is no longer there")
         unpack, parameters = self._problem.unpack, self._problem.model.parameters
         models = partial(_unpacked, unpack, stepper.theta)
-        theta = evaluated_models(self._rule, stepper.theta, stepper.state)
-        evaluated = None if theta is stepper.theta else partial(_unpacked, unpack, theta)
+        evaluated = None
+        if evaluates_other_models(self._rule):
+            evaluated = partial(_unpacked, unpack, evaluated_models(self._rule, stepper.theta, stepper.state))
         return cut(self._stack, self._held, totals, models, parameters, stepper.state, self._diverged, evaluated)
 
     def close(self) -> None:
