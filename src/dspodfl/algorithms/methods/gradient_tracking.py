@@ -34,8 +34,8 @@ ENTRY = Entry(
     sends="2 models",
     takes_local=False,
     update="Θ ← PΘ − αVY\nY ← PY + H⁺ − H,  H: the last gradient of each client",
-    when="Clients hold different data and are sporadic: it converges to the minimizer of the mean, where DSpodFL goes to "
-    "the one that busy clients pull it to. It sends twice as much.",
+    when="Clients hold different data and are sporadic: it converges to the minimizer of the mean, where DSpodFL goes "
+    "to the one that busy clients pull it to. It sends twice as much.",
 )
 
 
