@@ -74,11 +74,11 @@ def resumed(team, folder, changes):
 class MixesTwice:
     """Θ ← P(PΘ − αV G(Θ))."""
 
-    def init(self, theta):
+    def init(self, theta, links):
         return None
 
-    def step(self, theta, mix, gradient, v, lr, state):
-        return mix(mix(theta) - gradient(theta, scale=lr * v)), state
+    def step(self, theta, state, at):
+        return at.mix(at.mix(theta) - at.gradient(theta, at.lr * at.v)), state
 
 
 def mixed_twice(team, changes):

@@ -1,5 +1,7 @@
 """Rules: the update equations with dense matrices, and a rule with a state of its own."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -39,10 +41,11 @@ def test_a_rule_is_its_equation(name, n, seed):
         return P @ x - minus
 
     def gradient(at, scale=None):
-        return (1.0 if scale is None else scale[:, None]) * torch.tanh(at @ H)
+        return (1.0 if scale is None else scale) * torch.tanh(at @ H)
 
     rule = RULES[name]
-    new, state = rule.step(theta, mix, gradient, v, lr, rule.init(theta))
+    at = SimpleNamespace(mix=mix, gradient=gradient, v=v[:, None], lr=lr[:, None])
+    new, state = rule.step(theta, rule.init(theta, graph.links), at)
     expected = equation(name, P, torch.diag(lr), torch.diag(v), gradient, theta)
     assert torch.allclose(new, expected, rtol=0, atol=1e-14)
     assert state is None
@@ -61,9 +64,10 @@ def test_the_three_rules_differ_and_have_the_names_of_the_configuration():
         return x.mean(dim=0).expand(2, 1) - minus
 
     def square(x, scale):
-        return scale[:, None] * x.square()
+        return scale * x.square()
 
-    stepped = [rule.step(theta, average, square, one, one / 2, None)[0].flatten().tolist() for rule in RULES.values()]
+    at = SimpleNamespace(mix=average, gradient=square, v=one[:, None], lr=one[:, None] / 2)
+    stepped = [rule.step(theta, None, at)[0].flatten().tolist() for rule in RULES.values()]
     # Θ̄ = ½; gradients 0 and 1 at Θ, ¼ at Θ̄
     assert stepped == [[0.5, 0.0], [0.375, 0.375], [0.25, 0.25]]
 
@@ -74,14 +78,14 @@ def test_the_three_rules_differ_and_have_the_names_of_the_configuration():
 class GradientTracking:
     """y ← Py + G(Θ) − G(Θ₋₁),  Θ ← PΘ − αy: y follows the average gradient, so Θ reaches the exact optimum."""
 
-    def init(self, theta):
+    def init(self, theta, links):
         return torch.zeros_like(theta), torch.zeros_like(theta)  # y, last gradient
 
-    def step(self, theta, mix, gradient, v, lr, state):
+    def step(self, theta, state, at):
         tracker, last = state
-        now = gradient(theta)
-        tracker = mix(tracker) + now - last
-        return mix(theta) - lr[:, None] * tracker, (tracker, now)
+        now = at.gradient(theta)
+        tracker = at.mix(tracker) + now - last
+        return at.mix(theta) - at.lr * tracker, (tracker, now)
 
 
 def quadratic(n=5, features=3, l2=0.2, seed=0):

@@ -142,14 +142,14 @@ class Mixes:
     def __init__(self, *counts):
         self.counts = counts
 
-    def init(self, theta):
+    def init(self, theta, links):
         return torch.zeros((), dtype=torch.int64)
 
-    def step(self, theta, mix, gradient, v, lr, state):
-        new = theta - gradient(theta, scale=lr * v)
+    def step(self, theta, state, at):
+        new = theta - at.gradient(theta, at.lr * at.v)
         for n in range(self.counts[int(state) % len(self.counts)]):
-            both = mix(torch.cat([new, theta], dim=1)) if n % 2 else None
-            new = mix(new) if both is None else both[:, : new.shape[1]]
+            both = at.mix(torch.cat([new, theta], dim=1)) if n % 2 else None
+            new = at.mix(new) if both is None else both[:, : new.shape[1]]
         return new, state + 1
 
 
@@ -173,8 +173,8 @@ def test_a_rule_that_mixes_other_than_it_declares_is_refused_and_nobody_waits():
 
 def test_a_rule_derived_from_the_papers_update_is_asked_for_its_own():
     class Twice(Simultaneous):
-        def step(self, theta, mix, gradient, v, lr, state):
-            return mix(mix(theta)) - gradient(theta, scale=lr * v), state
+        def step(self, theta, state, at):
+            return at.mix(at.mix(theta)) - at.gradient(theta, at.lr * at.v), state
 
     class Plain:
         init = Twice.init

@@ -24,18 +24,18 @@ LENGTH = 17
 class Momentum:
     """A rule with a state of its own: Θ ← PΘ − M, M ← ½ M + αVG."""
 
-    def init(self, theta):
+    def init(self, theta, links):
         return {"m": torch.zeros_like(theta), "more": (theta.new_zeros(len(theta)), None)}
 
-    def step(self, theta, mix, gradient, v, lr, carried):
+    def step(self, theta, carried, at):
         steps, _ = carried["more"]
-        m = 0.5 * carried["m"] + gradient(theta, scale=lr * v)
-        return mix(theta) - m, {"m": m, "more": (steps + v, None)}
+        m = 0.5 * carried["m"] + at.gradient(theta, at.lr * at.v)
+        return at.mix(theta) - m, {"m": m, "more": (steps + at.v[:, 0], None)}
 
 
 def settled(found):
     """A state in memory of its own."""
-    tables = ("clients", "links", "whole")
+    tables = ("clients", "links", "whole", "ends")
     pieces = [
         replace(piece, **{table: {k: v.clone() for k, v in getattr(piece, table).items()} for table in tables})
         for piece in found.pieces()

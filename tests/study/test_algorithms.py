@@ -31,12 +31,12 @@ class Momentum:
     def __init__(self, beta=0.5):
         self.beta = beta
 
-    def init(self, theta):
+    def init(self, theta, links):
         return {"m": torch.zeros_like(theta)}
 
-    def step(self, theta, mix, gradient, v, lr, state):
-        m = self.beta * state["m"] + gradient(theta, scale=lr * v)
-        return mix(theta) - m, {"m": m}
+    def step(self, theta, state, at):
+        m = self.beta * state["m"] + at.gradient(theta, at.lr * at.v)
+        return at.mix(theta) - m, {"m": m}
 '''
 MINE = '{ schedule = "dspodfl", rule = "mine:Momentum", label = "mine", settings = { beta = 0.9 } }'
 WITH_MOMENTUM = TINY_TOML.replace('["dspodfl", "dgd"]', f'["dspodfl", {MINE}, "dgd"]').replace("seeds = 1", "seeds = 2")
@@ -48,12 +48,12 @@ class Momentum:
     def __init__(self, beta=0.5):
         self.beta = beta
 
-    def init(self, theta):
+    def init(self, theta, links):
         return {"m": torch.zeros_like(theta)}
 
-    def step(self, theta, mix, gradient, v, lr, state):
-        m = self.beta * state["m"] + gradient(theta, scale=lr * v)
-        return mix(theta) - m, {"m": m}
+    def step(self, theta, state, at):
+        m = self.beta * state["m"] + at.gradient(theta, at.lr * at.v)
+        return at.mix(theta) - m, {"m": m}
 
 
 @pytest.fixture(autouse=True)
@@ -214,8 +214,8 @@ def test_what_is_no_list_of_algorithms_is_refused(given, message):
 
 
 def rule(init=lambda theta: None, step=None):
-    step = step or (lambda self, theta, mix, gradient, v, lr, state: (mix(theta), state))
-    return type("Mine", (), {"init": lambda self, theta: init(theta), "step": step})()
+    step = step or (lambda self, theta, state, at: (at.mix(theta), state))
+    return type("Mine", (), {"init": lambda self, theta, links: init(theta), "step": step})()
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def rule(init=lambda theta: None, step=None):
         (rule(lambda theta: {"k": 0}), "it gave a int"),
         (rule(lambda theta: torch.zeros(())), "it gave a tensor of shape"),
         (rule(lambda theta: torch.zeros(7)), r"it gave a tensor of shape \(7,\)"),
-        (rule(lambda theta: 1 / 0), r"init\(theta\) raised ZeroDivisionError"),
+        (rule(lambda theta: 1 / 0), r"init\(theta, links\) raised ZeroDivisionError"),
         (rule(step=lambda self, theta: theta), r"step\(theta, .*raised TypeError"),
         (rule(step=lambda self, theta, *rest: theta), r"step gives \(theta, state\)"),
         (rule(step=lambda self, theta, *rest: (theta[:1], None)), "of the shape and type that they had"),

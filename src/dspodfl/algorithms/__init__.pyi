@@ -3,15 +3,17 @@ from . import schedules as schedules
 from .base import NO_LOCAL as NO_LOCAL
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
-from .base import Gradient as Gradient
 from .base import Independent as Independent
-from .base import Mix as Mix
 from .base import Rule as Rule
 from .base import Schedule as Schedule
+from .base import bytes_sent as bytes_sent
 from .base import declared_mixes as declared_mixes
 from .base import draws_independently as draws_independently
+from .base import evaluated_models as evaluated_models
+from .base import evaluates_other_models as evaluates_other_models
 from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
+from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
 from .draws import Draws as Draws
 from .entry import Dash as Dash
@@ -37,6 +39,10 @@ from .schedules import Replay as Replay
 from .schedules import Sporadic as Sporadic
 from .schedules import draw as draw
 from .schedules import dspodfl as dspodfl
+from .step import Arc as Arc
+from .step import Layout as Layout
+from .step import PerLink as PerLink
+from .step import Step as Step
 
 __all__ = [
     "ALGORITHMS",
@@ -47,30 +53,36 @@ __all__ = [
     "RULES",
     "SIMULTANEOUS",
     "Algorithm",
+    "Arc",
     "Constant",
     "Dash",
     "Diminishing",
     "Draws",
     "Entry",
-    "Gradient",
     "Independent",
+    "Layout",
     "LearningRate",
-    "Mix",
+    "PerLink",
     "Replay",
     "Rule",
     "Schedule",
     "Simultaneous",
     "Sporadic",
+    "Step",
+    "bytes_sent",
     "declared_mixes",
     "draw",
     "draws_independently",
     "dspodfl",
+    "evaluated_models",
+    "evaluates_other_models",
     "fused_kernel",
     "known_rules",
     "label_problem",
     "learning_rate",
     "make",
     "named",
+    "needs_probability",
     "registered_name",
     "rests_without_events",
     "rule_problem",

@@ -6,6 +6,7 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 |---|---|---|---|
 | a schedule | ``independent = True`` | events are independent, with known ``probabilities`` | it is called for events |
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
+| a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
 | a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from dspodfl.algorithms.step import Step
     from dspodfl.network import Events, Part, Rates
 
 SIMULTANEOUS = "simultaneous"
@@ -74,37 +76,86 @@ class Independent(Schedule, Protocol):
         ...
 
 
-class Mix(Protocol):
-    """P(k)x, less ``minus`` if given, which is overwritten. Shapes: (clients, p) -> (clients, p)."""
-
-    def __call__(self, x: Tensor, minus: Tensor | None = None) -> Tensor: ...
-
-
-class Gradient(Protocol):
-    """Minibatch gradients at x, each times its ``scale`` if given. Shapes: x (clients, p), scale (clients,)."""
-
-    def __call__(self, x: Tensor, scale: Tensor | None = None) -> Tensor: ...
-
-
 class Rule(Protocol):
-    """How: θ, state = rule.step(θ, mix, gradient, v, lr, state). Shapes: theta (clients, p), v and lr (clients,)."""
+    """How: θ, state = rule.step(θ, state, at).
 
-    def init(self, theta: Tensor) -> Any:
+    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), and ``sent(p)``, the bytes
+    that a client sends over a link in one use (default: 4p, one model in float32).
+    """
+
+    def init(self, theta: Tensor, links: int) -> Any:
         """Return the state before the first step.
 
         Args:
             theta: The initial models, (clients, p).
+            links: The number of links.
 
         Returns:
-            None, or tensors whose first axis is that of the clients, in tuples, lists or dictionaries.
+            None, or tensors whose first axis is that of the clients, or `PerLink`, in tuples, lists or dictionaries.
         """
         ...
 
-    def step(
-        self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: Any
-    ) -> tuple[Tensor, Any]:
-        """Take one iteration; return the new models and the new state, of the form that they had."""
+    def step(self, theta: Tensor, state: Any, at: Step) -> tuple[Tensor, Any]:
+        """Take one iteration; return the new models and the new state, of the form that they had.
+
+        Args:
+            theta: The models, (clients, p).
+            state: The state.
+            at: The iteration: what fires, gradients, mixing and exchanges.
+
+        Returns:
+            The new models and the new state.
+        """
         ...
+
+
+FLOAT_BYTES = 4
+"""Bytes of a parameter that is sent: float32, whatever the models are computed in."""
+
+
+def evaluated_models(rule: Rule, theta: Tensor, state: Any) -> Tensor:
+    """Return the models of a rule that are evaluated.
+
+    Args:
+        rule: The rule.
+        theta: Its models, (clients, p).
+        state: Its state.
+
+    Returns:
+        What its ``model`` gives, else ``theta``. Shape: (clients, p).
+    """
+    model = getattr(rule, "model", None)
+    return theta if model is None else model(theta, state)
+
+
+def evaluates_other_models(rule: Rule) -> bool:
+    """Return whether other models than θ are evaluated.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        Whether it has ``model``.
+    """
+    return getattr(rule, "model", None) is not None
+
+
+def bytes_sent(rule: Rule, p: int) -> int:
+    """Return the bytes that a client sends over a link in one use.
+
+    Args:
+        rule: The rule.
+        p: The number of parameters of a model.
+
+    Returns:
+        What its ``sent`` gives, else 4p.
+
+    >>> from dspodfl.algorithms import Simultaneous
+    >>> bytes_sent(Simultaneous(), 10)
+    40
+    """
+    sent = getattr(rule, "sent", None)
+    return FLOAT_BYTES * p if sent is None else int(sent(p))
 
 
 def draws_independently(schedule: object) -> TypeGuard[Independent]:
@@ -133,6 +184,18 @@ def declared_mixes(rule: Rule) -> int | None:
         Its ``mixes``; None: any number.
     """
     return getattr(rule, "mixes", None)
+
+
+def needs_probability(rule: Rule) -> bool:
+    """Return whether a rule declares that it needs the probabilities with which links fire.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        True where it has ``needs_probability = True``.
+    """
+    return bool(getattr(rule, "needs_probability", False))
 
 
 def rests_without_events(rule: Rule) -> bool:

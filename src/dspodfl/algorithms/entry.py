@@ -54,5 +54,19 @@ class Entry:
     """Where it was published."""
     paper: bool = False
     """Whether it is one of the methods that the DSpodFL paper compares."""
+    exact: bool = False
+    """Whether models converge to the minimizer with full gradients and a constant step size, or to a neighbourhood."""
+    sends: str = "1 model"
+    """What a client sends over a link in one use."""
+    sporadic: bool = True
+    """Whether clients and links may be sporadic, by the rates d and b."""
+    directed: bool = False
+    """Whether it runs on directed graphs."""
+    takes_local: bool = True
+    """Whether steps are along plain gradients, so that ``local`` transformations and ``inverse_rates`` make sense."""
+    update: str = ""
+    """The update as docs/algorithms.md prints it: one formula a line, in the notation of that page."""
+    when: str = ""
+    """When to use it, and when not: a sentence or two for docs/algorithms.md."""
     order: int = 1000
     """Its place in lists: smaller numbers come first, then the alphabet decides."""

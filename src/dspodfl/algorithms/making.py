@@ -51,7 +51,7 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
     made_rule = _made(algorithm, rule, settings) if makes_rule else rule
     missing = [name for name in ("init", "step") if not callable(getattr(made_rule, name, None))]
     if missing:
-        allowed = f"a Rule with init(theta) and step(theta, mix, gradient, v, lr, state): no {' and no '.join(missing)}"
+        allowed = f"a Rule with init(theta, links) and step(theta, state, at): no {' and no '.join(missing)}"
         raise InputError(f"{FIELD}.rule", _shown(algorithm.rule), allowed)
     return made_schedule, made_rule
 

@@ -1,8 +1,9 @@
 """Rules: how mixed models and gradients become new models.
 
-A rule is called with the stacked models, ``mix`` (which applies P(k) to any stacked array) and ``gradient`` (at the
-models that the rule passes to it), and may carry a state from step to step. Both fuse what usually follows them:
-``mix(x, minus)`` is Px − minus (``minus`` is overwritten), ``gradient(x, scale)`` is diag(scale) G(x).
+A rule is given the stacked models, its state, and the iteration (`dspodfl.algorithms.step.Step`): ``at.mix`` applies
+P(k) to any stacked array, ``at.gradient`` gives gradients where the rule asks, ``at.exchange`` sends other things than
+models. The first two fuse what usually follows them: ``at.mix(x, minus)`` is Px − minus (written over ``minus``),
+``at.gradient(x, scale)`` is diag(scale) G(x).
 
 A rule may mix any number of times in an iteration, as long as all ranks do the same. One that always mixes exactly
 once, an array of the shape of the models, may declare it by an attribute ``mixes = 1``: over several ranks, rows are
@@ -14,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dspodfl.algorithms.base import SIMULTANEOUS, Gradient, Mix, Rule
+from dspodfl.algorithms.base import SIMULTANEOUS, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from dspodfl.algorithms.step import Step
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,12 @@ class Simultaneous:
     rests: ClassVar[bool] = True
     kernel: ClassVar[str] = SIMULTANEOUS
 
-    def init(self, theta: Tensor) -> None:
+    def init(self, theta: Tensor, links: int) -> None:
         """No state."""
 
-    def step(
-        self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: None
-    ) -> tuple[Tensor, None]:
+    def step(self, theta: Tensor, state: None, at: Step) -> tuple[Tensor, None]:
         """One iteration."""
-        return mix(theta, minus=gradient(theta, scale=lr * v)), state  # Θ ← PΘ − αVG
+        return at.mix(theta, minus=at.gradient(theta, at.lr * at.v)), state  # Θ ← PΘ − αVG
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,13 @@ class CombineThenAdapt:
     mixes: ClassVar[int] = 1
     rests: ClassVar[bool] = True
 
-    def init(self, theta: Tensor) -> None:
+    def init(self, theta: Tensor, links: int) -> None:
         """No state."""
 
-    def step(
-        self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: None
-    ) -> tuple[Tensor, None]:
+    def step(self, theta: Tensor, state: None, at: Step) -> tuple[Tensor, None]:
         """One iteration."""
-        mixed = mix(theta)
-        return mixed - gradient(mixed, scale=lr * v), state
+        mixed = at.mix(theta)
+        return mixed - at.gradient(mixed, at.lr * at.v), state
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,12 @@ class AdaptThenCombine:
     mixes: ClassVar[int] = 1
     rests: ClassVar[bool] = True
 
-    def init(self, theta: Tensor) -> None:
+    def init(self, theta: Tensor, links: int) -> None:
         """No state."""
 
-    def step(
-        self, theta: Tensor, mix: Mix, gradient: Gradient, v: Tensor, lr: Tensor, state: None
-    ) -> tuple[Tensor, None]:
+    def step(self, theta: Tensor, state: None, at: Step) -> tuple[Tensor, None]:
         """One iteration."""
-        return mix(theta - gradient(theta, scale=lr * v)), state
+        return at.mix(theta - at.gradient(theta, at.lr * at.v)), state
 
 
 simultaneous = Simultaneous()

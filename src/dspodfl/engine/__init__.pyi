@@ -17,6 +17,8 @@ from .stack import Stack as Stack
 from .state import Piece as Piece
 from .state import State as State
 from .state import leaves as leaves
+from .state import link_leaves as link_leaves
+from .step import tree as tree
 from .transport.base import LocalTransport as LocalTransport
 from .transport.base import Transport as Transport
 
@@ -38,8 +40,10 @@ __all__ = [
     "horizon",
     "last_iterations",
     "leaves",
+    "link_leaves",
     "plain_loop",
     "products",
     "shrunk",
     "simulate",
+    "tree",
 ]

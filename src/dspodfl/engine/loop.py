@@ -83,11 +83,11 @@ def simulate(  # noqa: PLR0913 (what a loop is given, all by name)
     split = split or Split.local(stack)
     held = split.shard.held
     theta = _start(held, problem, initial)
-    carried = resumed.rule(held, rule.init(theta)) if resumed else None
+    carried = resumed.rule(held, rule.init(theta, len(split.shard.link))) if resumed else None
     stepper = choose(split, problem, rule, theta, carried)
     del theta  # the stepper owns it now, and it may be large
     shrink = shrink and stepper.idles
-    with closing(Observer(stack, problem, stepper, held, split.transport)) as observer:
+    with closing(Observer(stack, problem, rule, stepper, held, split.transport)) as observer:
         if resumed is None:
             everyone = list(range(len(stack.runs)))
             yield observer.at(0, everyone, [Counters()] * len(everyone), lambda: totals)

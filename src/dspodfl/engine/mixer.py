@@ -64,6 +64,10 @@ class Mixer:
     def end(self) -> None:
         """Do nothing at the end of an iteration."""
 
+    def with_halo(self, t: int, x: Tensor) -> Tensor:
+        """Return an array with the rows of other processes that are needed at the t-th iteration: there are none."""
+        return x
+
     def apply(self, t: int, theta: Tensor, minus: Tensor | None = None) -> Tensor:
         """Multiply a stacked array by P of the t-th iteration; subtract another, which is overwritten.
 
@@ -139,17 +143,25 @@ class HaloMixer:
         if self._mixed == self._declared:
             self._check_count(self._mixed + 1)
         self._mixed += 1
-        exchange = self._exchange_of(x.shape[1])
-        wait = self._early or exchange.start(t, x)
-        own, same = len(x), x.shape[1] == self._width
-        both = self._both if same else x.new_zeros((len(self._both), x.shape[1]))
-        both[:own] = x
-        exchange.receive(t, wait, both[own:])
+        own, both = len(x), self.with_halo(t, x)
         if self._links is not None:
             mixed = mixing.mixed(both, self._links, self._active[t])[:own]
         else:
             mixed = sparse(self._shard.ends, self._active[t], both)[:own]
         return mixed if minus is None else torch.sub(mixed, minus, out=minus)
+
+    def with_halo(self, t: int, x: Tensor) -> Tensor:
+        """Return an array with the rows of other processes whose links fire at the t-th iteration after its own.
+
+        Shapes: (clients, p) -> (clients + halo, p).
+        """
+        exchange = self._exchange_of(x.shape[1])
+        wait, self._early = self._early or exchange.start(t, x), None
+        own, same = len(x), x.shape[1] == self._width
+        both = self._both if same else x.new_zeros((len(self._both), x.shape[1]))
+        both[:own] = x
+        exchange.receive(t, wait, both[own:])
+        return both
 
     def _check_count(self, mixed: int) -> None:
         if self._declared is not None and mixed != self._declared:

@@ -135,6 +135,42 @@ class Shard:
         """The neighbours of owned clients, as rows here, in the order of the stack."""
         return self.stack.neighbours if self.is_whole else _everyone(self.ends, self.own, self.halo)
 
+    def addresses(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the seed and the number of each owned client, by which its random words are addressed.
+
+        Shapes: (clients,) each, int64.
+        """
+        if device not in self._addresses:
+            run = np.repeat(np.arange(len(self.rows)), [rows.stop - rows.start for rows in self.rows])
+            seed = np.array([run.seed for run in self.stack.runs], dtype=np.int64)[run]
+            start = np.array([rows.start for rows in self.stack.rows])[run]
+            self._addresses[device] = torch.from_numpy(seed).to(device), torch.from_numpy(self.own - start).to(device)
+        return self._addresses[device]
+
+    @cached_property
+    def _addresses(self) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor]]:
+        return {}
+
+    def padded(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the neighbours of each owned client as a table: their rows here, the links, and which there are.
+
+        Shapes: (clients, most neighbours) each.
+        """
+        if device not in self._padded:
+            near = self.neighbours
+            count = np.diff(near.ptr)[: self.clients]
+            at = near.ptr[: self.clients, None] + np.arange(max(1, int(count.max(initial=0))))
+            there = at < near.ptr[1 : self.clients + 1, None]
+            at = np.where(there, at, 0)
+            col, link = (a[at].astype(np.int64) if len(a) else np.zeros_like(at) for a in (near.col, near.link))
+            tables = [torch.from_numpy(a).to(device) for a in (col, link, there)]
+            self._padded[device] = tables[0], tables[1], tables[2]
+        return self._padded[device]
+
+    @cached_property
+    def _padded(self) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        return {}
+
     @cached_property
     def leave(self) -> Crossings:
         """Owned rows that other processes may need."""
@@ -178,7 +214,7 @@ class Shard:
             return Held.all(self.stack)
         first = self.owner[self.stack.edges[self.link, 0]] == self.rank
         links = [int(first[its].sum()) for its in self.links]
-        return Held(self.stack, self.own, self.link[first], self.rows, slices(links))
+        return Held(self.stack, self.own, self.link[first], self.rows, slices(links), self.link)
 
 
 def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -> Neighbours:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from dspodfl.algorithms import Rule, evaluated_models, evaluates_other_models
 from dspodfl.engine.counters import Counters, Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.engine.state import Held, Piece, State, cut
@@ -55,12 +56,16 @@ class Observer:
     Args:
         stack: The runs.
         problem: Data and model.
+        rule: Says which models are evaluated.
         stepper: What advances the models.
         held: The rows and links that this process carries.
         transport: To the processes that hold the others.
     """
 
-    def __init__(self, stack: Stack, problem: Problem, stepper: Stepper, held: Held, transport: Transport) -> None:
+    def __init__(
+        self, stack: Stack, problem: Problem, rule: Rule, stepper: Stepper, held: Held, transport: Transport
+    ) -> None:
+        self._rule = rule
         self._stack, self._problem, self._held, self._transport = stack, problem, held, transport
         self._stepper: Stepper | None = stepper
         self._diverged = [False] * len(stack.runs)
@@ -129,7 +134,7 @@ class Observer:
         """
         assert self._stepper is not None
         self._iteration = iteration
-        theta = self._stepper.theta
+        theta = evaluated_models(self._rule, self._stepper.theta, self._stepper.state)
         for r in _diverged(self._held, theta, due, self._transport) if due else ():
             if not self._diverged[r]:
                 self.freeze(r)
@@ -144,16 +149,19 @@ class Observer:
         if stepper is None or iteration != self._iteration:
             raise RuntimeError(f"the loop is past iteration {iteration}: its state is no longer there")
         unpack, parameters = self._problem.unpack, self._problem.model.parameters
-        models = partial(_unpacked, unpack, stepper)
-        return cut(self._stack, self._held, totals, models, parameters, stepper.state, self._diverged)
+        models = partial(_unpacked, unpack, stepper.theta)
+        evaluated = None
+        if evaluates_other_models(self._rule):
+            evaluated = partial(_unpacked, unpack, evaluated_models(self._rule, stepper.theta, stepper.state))
+        return cut(self._stack, self._held, totals, models, parameters, stepper.state, self._diverged, evaluated)
 
     def close(self) -> None:
         """Release the models."""
         self._stepper = None
 
 
-def _unpacked(unpack: Callable[[Tensor], Tensor], stepper: Stepper, rows: slice) -> Tensor:
-    return unpack(stepper.theta[rows])
+def _unpacked(unpack: Callable[[Tensor], Tensor], theta: Tensor, rows: slice) -> Tensor:
+    return unpack(theta[rows])
 
 
 def _diverged(held: Held, theta: Tensor, due: list[int], transport: Transport) -> list[int]:

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array
 
+from dspodfl.algorithms import draws_independently
 from dspodfl.engine.counters import Ledger, Totals
-from dspodfl.engine.events import Block, EventSampler
+from dspodfl.engine.events import Block, EventSampler, joined
 from dspodfl.engine.run import Run
+from dspodfl.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,27 @@ class Stack:
         table = coo_array((np.tile(number, 2), ends), shape=(self.clients, self.clients)).tocsr()
         table.sort_indices()
         return Neighbours(table.indptr, table.indices, table.data)
+
+    def probabilities(self, k: np.ndarray) -> np.ndarray:
+        """Return with which probability each link fires at some iterations, by the schedules of the runs.
+
+        Args:
+            k: The iterations.
+
+        Returns:
+            Probabilities, (iterations or 1, links).
+
+        Raises:
+            InputError: A schedule does not know them.
+        """
+        found = []
+        for run in self.runs:
+            if not draws_independently(run.schedule):
+                allowed = "one that knows with which probability links fire (independent = True), which its rule needs"
+                raise InputError("algorithms.schedule", run.algorithm, allowed)
+            q = run.schedule.probabilities(k, run.rates)[1]
+            found.append(1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
+        return joined(found)
 
     def over(self, totals: Totals, iterations: int, device: torch.device) -> set[int]:
         """Return the runs that are over.

@@ -7,13 +7,14 @@ process saves the pieces of the clients that it holds, and a process that resume
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dspodfl.algorithms import PerLink
 from dspodfl.engine.counters import Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.errors import InputError
@@ -29,9 +30,14 @@ class Piece:
     run: int  # number in the stack
     client: Tensor  # (clients,) their numbers in the run
     link: Tensor  # (links,)
-    clients: dict[str, Tensor]  # "theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …)
+    clients: dict[str, Tensor]
+    """"theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …), and "model" (clients, p)
+    where other models than θ are evaluated."""
     links: dict[str, Tensor]  # "spent" (links,)
     whole: dict[str, Tensor]  # of the run: "normalized" (2,), "fired" (2,), "diverged" ()
+    ends: dict[str, Tensor] = field(default_factory=dict)
+    """Memory at the ends of links, which goes with the clients there: "number" (ends,), "rule.<n>" (ends, …); end 2e is
+    that of the first client of link e of the run, end 2e + 1 that of the second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +49,23 @@ class Held:
     links: np.ndarray  # (held,) links of the stack; every link is held by one process
     of_run: list[slice]  # of the held rows
     links_of_run: list[slice]  # of the held links
+    touching: np.ndarray  # (touching,) links of the stack with an end at a held client, in order
 
     @staticmethod
     def all(stack: Stack) -> Held:
         """Return all rows and links of a stack."""
-        return Held(stack, np.arange(stack.clients), np.arange(stack.all_links), stack.rows, stack.links)
+        every = np.arange(stack.all_links)
+        return Held(stack, np.arange(stack.clients), every, stack.rows, stack.links, every)
+
+    def ends(self, run: int, client: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of links that belong to some clients of a run: their numbers in the run, and their rows here.
+
+        Rows here are those of a `dspodfl.algorithms.PerLink`: two for each link that touches a held client.
+        """
+        edges, first = self.stack.runs[run].rates.graph.edges, self.stack.links[run].start
+        number = np.flatnonzero(np.isin(edges.reshape(-1), client))
+        here = np.searchsorted(self.touching, first + number // 2)
+        return number, 2 * here + number % 2
 
     def place(self, piece: Piece) -> tuple[Tensor, Tensor]:
         """Return which clients of a piece are held, by their places in it, and their rows here."""
@@ -89,11 +107,18 @@ class State:
             template: A state of the same form, as ``rule.init`` returns it.
         """
         blank = [leaf.clone() for leaf in leaves(template, len(held.rows))]
+        memory = [leaf.clone() for leaf in link_leaves(template)]
         for piece in self.pieces():
             some, rows = held.place(piece)
             for n, leaf in enumerate(blank):
                 leaf[rows.to(leaf.device)] = piece.clients[f"rule.{n}"][some].to(leaf.device, leaf.dtype)
-        return _filled(template, iter(blank))
+            if memory and len(some):
+                number, here = held.ends(piece.run, piece.client[some].numpy())
+                found = torch.from_numpy(np.searchsorted(piece.ends["number"].numpy(), number))
+                for n, leaf in enumerate(memory):
+                    values = piece.ends[f"rule.{n}"][found]
+                    leaf[torch.from_numpy(here).to(leaf.device)] = values.to(leaf.device, leaf.dtype)
+        return _filled(template, iter(blank), iter(memory))
 
     @property
     def diverged(self) -> dict[int, bool]:
@@ -109,6 +134,7 @@ def cut(
     parameters: int,
     rule: Any,
     diverged: Sequence[bool],
+    evaluated: Callable[[slice], Tensor] | None = None,
 ) -> Iterator[Piece]:
     """Cut the held state of a stack into pieces.
 
@@ -120,11 +146,12 @@ def cut(
         parameters: p, the number of parameters of a model.
         rule: The state of the rule.
         diverged: Whether each run is frozen.
+        evaluated: Returns the models of some held rows that are evaluated, (rows, p); None: they are ``models``.
 
     Yields:
         The pieces, run by run, on the CPU.
     """
-    carried = leaves(rule, len(held.rows))
+    carried, memory = leaves(rule, len(held.rows)), link_leaves(rule)
     step = max(1, MAX_ELEMENTS_PER_PIECE // parameters)
     for r, (rows, links) in enumerate(zip(held.of_run, held.links_of_run, strict=True)):
         for first in range(rows.start, rows.stop, step):
@@ -132,7 +159,14 @@ def cut(
             its = links if first == rows.start else slice(links.start, links.start)  # links go with the first clients
             client, link = (torch.from_numpy(numbers) for numbers in (held.rows[here], held.links[its]))
             clients = {"theta": models(here).cpu(), "spent": totals.client[client.to(totals.client.device)].cpu()}
+            clients |= {"model": evaluated(here).cpu()} if evaluated is not None else {}
             clients |= {f"rule.{n}": leaf[here].cpu() for n, leaf in enumerate(carried)}
+            ends: dict[str, Tensor] = {}
+            if memory:
+                number, row = held.ends(r, held.rows[here] - stack.rows[r].start)
+                at = torch.from_numpy(row)
+                ends = {f"rule.{n}": leaf[at.to(leaf.device)].cpu() for n, leaf in enumerate(memory)}
+                ends["number"] = torch.from_numpy(number)
             whole = {"normalized": totals.normalized[r].cpu(), "fired": totals.fired[r].cpu()}
             yield Piece(
                 r,
@@ -141,11 +175,12 @@ def cut(
                 clients,
                 {"spent": totals.link[link.to(totals.link.device)].cpu()},
                 {name: values.clone() for name, values in whole.items()} | {"diverged": torch.tensor(diverged[r])},
+                ends,
             )
 
 
 def leaves(state: Any, clients: int) -> list[Tensor]:
-    """Return the tensors of a rule's state.
+    """Return the tensors of a rule's state; memory at the ends of links (`link_leaves`) is not among them.
 
     Args:
         state: None, a tensor, or tuples, lists and dictionaries of them; the first axis is that of the clients.
@@ -161,7 +196,7 @@ def leaves(state: Any, clients: int) -> list[Tensor]:
     >>> [tuple(leaf.shape) for leaf in leaves({"m": torch.zeros(3, 2), "steps": (torch.zeros(3), None)}, clients=3)]
     [(3, 2), (3,)]
     """
-    if state is None:
+    if state is None or isinstance(state, PerLink):
         return []
     if isinstance(state, Tensor) and state.ndim and len(state) == clients:
         return [state]
@@ -174,6 +209,24 @@ def leaves(state: Any, clients: int) -> list[Tensor]:
     raise InputError("the state of the rule", what, allowed)
 
 
+def link_leaves(state: Any) -> list[Tensor]:
+    """Return the tensors of a rule's state that belong to the ends of links, two rows for each link.
+
+    Args:
+        state: The state.
+
+    Returns:
+        The tensors of every `PerLink`, in order.
+    """
+    if isinstance(state, PerLink):
+        return list(state.rows)
+    if isinstance(state, tuple | list):
+        return [leaf for part in state for leaf in link_leaves(part)]
+    if isinstance(state, dict):
+        return [leaf for part in state.values() for leaf in link_leaves(part)]
+    return []
+
+
 def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
     """Return the new values of clients that advance, and the old ones of those that are frozen.
 
@@ -182,7 +235,7 @@ def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
         new: Tensors of a row a client, in tuples, lists and dictionaries, as `leaves` knows them.
         old: The same before.
     """
-    if alive is None:
+    if alive is None or isinstance(new, PerLink):  # links of a run that is frozen do not fire
         return new
     if isinstance(new, Tensor):
         same = isinstance(old, Tensor) and new.ndim and new.shape == old.shape and len(new) == len(alive)
@@ -195,12 +248,14 @@ def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
     return new
 
 
-def _filled(template: Any, found: Iterator[Tensor]) -> Any:
+def _filled(template: Any, found: Iterator[Tensor], memory: Iterator[Tensor]) -> Any:
     if template is None:
         return None
     if isinstance(template, Tensor):
         return next(found)
+    if isinstance(template, PerLink):
+        return PerLink(tuple(next(memory) for _ in template.rows))
     if isinstance(template, dict):
-        return {key: _filled(part, found) for key, part in template.items()}
-    parts = [_filled(part, found) for part in template]
+        return {key: _filled(part, found, memory) for key, part in template.items()}
+    parts = [_filled(part, found, memory) for part in template]
     return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)

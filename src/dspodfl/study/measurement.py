@@ -77,7 +77,8 @@ class Measurement:
 
 
 def _copied(piece: Piece) -> Piece:
-    tables = ({name: values.clone() for name, values in t.items()} for t in (piece.clients, piece.links, piece.whole))
+    every = (piece.clients, piece.links, piece.whole, piece.ends)
+    tables = ({name: values.clone() for name, values in table.items()} for table in every)
     return Piece(piece.run, piece.client, piece.link, *tables)
 
 
@@ -95,7 +96,9 @@ class Members:
         """Return the models of a run. Shape: (clients, p)."""
         if run in self.left:
             held = sorted(self.left[run], key=lambda piece: int(piece.client[0]) if len(piece.client) else -1)
-            return self.assembled(torch.cat([piece.clients["theta"] for piece in held]), run)
+            return self.assembled(
+                torch.cat([piece.clients.get("model", piece.clients["theta"]) for piece in held]), run
+            )
         assert snapshot is not None
         assert self.split is not None
         rows = self.split.shard.rows[self.stacked.index(run)]

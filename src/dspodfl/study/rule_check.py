@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Rule, fused_kernel
-from dspodfl.engine import leaves
+from dspodfl import rng
+from dspodfl.algorithms import Arc, PerLink, Rule, fused_kernel
+from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
+from dspodfl.rng import Stream
 
 _FIELD = "algorithms.rule"
 _CLIENTS = 3
+_EDGES = ((0, 1), (1, 2))
 _MAX_ELEMENTS = 2**24
 """Parameters that a rule is tried on, at most."""
 
@@ -35,12 +38,11 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
         return
     value = f"{type(rule).__name__} of {label!r}"
     theta = torch.zeros(_CLIENTS, max(1, min(parameters, _MAX_ELEMENTS // _CLIENTS)))
-    with user_code.guarded(_FIELD, value, "a Rule, but init(theta)"):
-        state = rule.init(theta.clone())
+    with user_code.guarded(_FIELD, value, "a Rule, but init(theta, links)"):
+        state = rule.init(theta.clone(), len(_EDGES))
     form = _form(value, "init", state)
-    one = torch.ones(_CLIENTS)
-    with user_code.guarded(_FIELD, value, "a Rule, but step(theta, mix, gradient, v, lr, state)"):
-        found = rule.step(theta.clone(), _mix, _gradient, one, 0.1 * one, state)
+    with user_code.guarded(_FIELD, value, "a Rule, but step(theta, state, at)"):
+        found = rule.step(theta.clone(), state, _Trial(theta))
     if not isinstance(found, tuple) or len(found) != 2:
         raise InputError(_FIELD, value, f"a Rule whose step gives (theta, state); it gave a {type(found).__name__}")
     new, state = found
@@ -55,16 +57,61 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
 def _form(value: str, method: str, state: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Shapes and types of the tensors of a state."""
     try:
-        return [(tuple(leaf.shape), leaf.dtype) for leaf in leaves(state, _CLIENTS)]
+        return [(tuple(leaf.shape), leaf.dtype) for leaf in (*leaves(state, _CLIENTS), *link_leaves(state))]
     except InputError as error:
         wanted = "None, or tensors of one row a client, in tuples, lists or dictionaries"
         allowed = f"a Rule whose {method} gives as its state {wanted}; it gave {error.value}"
         raise InputError(_FIELD, value, allowed) from None
 
 
-def _mix(x: Tensor, minus: Tensor | None = None) -> Tensor:
-    return x.clone() if minus is None else x - minus
+class _Trial:
+    """An iteration of three clients in a path, in which everything fires, with gradients of 0."""
+
+    def __init__(self, theta: Tensor) -> None:
+        self.k, self.v, self.lr = 0, theta.new_ones((_CLIENTS, 1)), theta.new_full((_CLIENTS, 1), 0.1)
+        self.linked = self.v > 0
+        self.layout = _Flat(theta.shape[1], ((theta.shape[1],),))
+        self._end = torch.tensor([end for edge in _EDGES for end in edge])
+
+    def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Zeros."""
+        return torch.zeros_like(x) if scale is None else torch.zeros_like(x) * scale
+
+    def mix(self, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """The array as it is."""
+        return x.clone() if minus is None else x - minus
+
+    def exchange(self, x: Any, send: Any, receive: Any, memory: PerLink | None = None) -> tuple[Any, PerLink | None]:
+        """Send and receive at both ends of both links."""
+        own = tree(lambda a: a[self._end], x)
+        mine = memory.rows if memory is not None else None
+        message = send(own, mine)
+        weight = self.v.new_full((len(self._end), 1), 0.25)
+        theirs = tree(lambda a: a.view(-1, 2, *a.shape[1:]).flip(1).view(a.shape), message)
+        added, new = receive(own, message, theirs, mine, Arc(weight, weight, weight, weight))
+        total = tree(lambda a: a.new_zeros((_CLIENTS, *a.shape[1:])).index_add_(0, self._end, a), added)
+        return total, PerLink(tuple(new)) if memory is not None else None
+
+    def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of the neighbours."""
+        there = torch.tensor([[True, False], [True, True], [True, False]])
+        return x[torch.tensor([[1, 1], [0, 2], [1, 1]])] * there[:, :, None], there
+
+    def words(self, stream: Stream, slots: int) -> Tensor:
+        """Words of three clients."""
+        return torch.as_tensor(rng.words(0, stream, torch.arange(_CLIENTS), slots=slots))
 
 
-def _gradient(x: Tensor, scale: Tensor | None = None) -> Tensor:
-    return torch.zeros_like(x) if scale is None else torch.zeros_like(x) * scale[:, None]
+class _Flat(NamedTuple):
+    """The layout of models that are as they are."""
+
+    parameters: int
+    shapes: tuple[tuple[int, ...], ...]
+
+    def flat(self, x: Tensor) -> Tensor:
+        """The rows."""
+        return x
+
+    def packed(self, x: Tensor) -> Tensor:
+        """The rows."""
+        return x

@@ -121,12 +121,14 @@ class WorkSplit:
         mine = torch.from_numpy(self.owners[piece.run] == self.team.rank)
         clients = mine[piece.client]
         links = mine[torch.from_numpy(ends[piece.link.numpy(), 0].astype(np.int64))]
+        memory = mine[torch.from_numpy(ends.reshape(-1)[piece.ends["number"].numpy()])] if piece.ends else None
         return replace(
             piece,
             client=piece.client[clients],
             link=piece.link[links],
             clients={name: values[clients] for name, values in piece.clients.items()},
             links={name: values[links] for name, values in piece.links.items()},
+            ends={name: values[memory] for name, values in piece.ends.items()},
         )
 
     def report(self, runs: Sequence[Run]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
 from dspodfl.engine.state import unfrozen
+from dspodfl.engine.step import Stage, unaliased
 from dspodfl.problem import Problem
 
 
@@ -41,29 +41,26 @@ class Plain:
         *,
         mixes_first: bool = False,
     ) -> None:
-        self.theta, self._rule, self._problem, self._rows = theta, rule, problem, split.shard.rows
-        self.state: Any = rule.init(theta) if state is None else state
+        self.theta, self._rule, self._rows = theta, rule, split.shard.rows
+        self.state: Any = unaliased(rule.init(theta, len(split.shard.link)) if state is None else state)
         self._mixer: Mixer | HaloMixer
         if split.shard.is_whole:
             self._mixer = Mixer(split.shard.stack, problem.device, problem.dtype)
         else:
             self._mixer = HaloMixer(split, theta, rule, mixes_first=mixes_first)
+        self._stage = Stage(split, problem, rule, self._mixer)
         self._alive: Tensor | None = None
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
         self._mixer.load(block.active)
-        self._v = block.v.to(self._problem.dtype).unbind()
-        self._lr = block.lr.unbind()
-        self._batches = self._problem.batches(block.k)
+        self._stage.load(block)
 
     def advance(self, first: int, last: int) -> None:
         """Make iterations first … last − 1 of the block."""
         self._mixer.limit(last)
         for t in range(first, last):
-            x, y = self._batches[t]
-            mix, gradient = self._mixer.begin(t, self.theta), partial(_gradient, self._problem, x, y)
-            new, state = self._rule.step(self.theta, mix, gradient, self._v[t], self._lr[t], self.state)
+            new, state = self._rule.step(self.theta, self.state, self._stage.at(t, self.theta))
             self._mixer.end()
             self.theta, self.state = unfrozen(self._alive, (new, state), (self.theta, self.state))
 
@@ -72,7 +69,3 @@ class Plain:
         if self._alive is None:
             self._alive = torch.ones(len(self.theta), dtype=torch.bool, device=self.theta.device)
         self._alive[self._rows[run]] = False
-
-
-def _gradient(problem: Problem, x: Tensor, y: Tensor, theta: Tensor, scale: Tensor | None = None) -> Tensor:
-    return problem.gradient(theta, x, y, scale)

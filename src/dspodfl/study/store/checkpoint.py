@@ -323,7 +323,7 @@ def _linked(before: Path, temporary: Path, files: Iterable[str]) -> bool:
 def _flat(piece: Piece, n: int) -> dict[str, Tensor]:
     """``<run>/<n>/client``, ``…/link``, ``…/clients/theta``, …: the names of a piece's tensors in a shard."""
     flat = {"client": piece.client, "link": piece.link}
-    for table in ("clients", "links", "whole"):
+    for table in ("clients", "links", "whole", "ends"):
         flat |= {f"{table}/{name}": values for name, values in getattr(piece, table).items()}
     return {f"{piece.run}/{n}/{name}": values.contiguous() for name, values in flat.items()}
 

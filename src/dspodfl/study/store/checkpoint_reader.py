@@ -167,4 +167,4 @@ def _pieces(path: Path) -> Iterator[Piece]:
         made.setdefault((int(number), int(n)), {}).setdefault(table, {})["/".join(name)] = values
     for (run, _), tables in sorted(made.items()):
         client, link = tables["client"][""], tables["link"][""]
-        yield Piece(run, client, link, *(tables.get(name, {}) for name in ("clients", "links", "whole")))
+        yield Piece(run, client, link, *(tables.get(name, {}) for name in ("clients", "links", "whole", "ends")))

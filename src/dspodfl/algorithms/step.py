@@ -1,0 +1,143 @@
+"""One iteration as a rule sees it: gradients, mixing, and exchanges over links with memory at their ends.
+
+``send`` and ``receive`` of `Step.exchange` are pure functions of one end of a link: what the simulator calls with all
+ends that fire, a networked node calls with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dspodfl.rng import Stream
+
+
+class Arc(NamedTuple):
+    """One end of each link that fires, at client i, with neighbour j at the other end. Shapes: (ends, 1) each."""
+
+    into: Tensor
+    """The weight of what j sends to i; 0 where this direction does not fire."""
+    back: Tensor
+    """The weight of what i sends to j; 0 where that direction does not fire."""
+    row: Tensor
+    """The weight of what j sends to i in a row-stochastic matrix; ``into``, unless links are directed."""
+    probability: Tensor | None
+    """Probability q_ij(k) of the link by the schedule; None unless the rule declares ``needs_probability``."""
+
+
+class PerLink(NamedTuple):
+    """Memory at the ends of links: tensors of shape (2 · links, …).
+
+    Rows 2e and 2e + 1 belong to link e = (i, j): the first to client i, the second to client j.
+    """
+
+    rows: tuple[Tensor, ...]
+
+
+Send = Callable[[Any, Any], Any]
+"""``send(x, memory) -> message``: the own rows of the array, the own memory; a tensor or a tuple of tensors."""
+Receive = Callable[..., tuple[Any, Any]]
+"""``receive(x, mine, theirs, memory, arc) -> (added, memory)``: the own rows, both messages, the own memory, and the
+weights; what is added up for the client (a tensor or a tuple of tensors), and the new memory."""
+
+
+class Layout(Protocol):
+    """Where the parameters of a model are in a row of the stacked models, which may be in another order and padded."""
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters, p."""
+        ...
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameter tensors, in the order of ``named_parameters``."""
+        ...
+
+    def flat(self, x: Tensor) -> Tensor:
+        """Return rows in the order of ``named_parameters``. Shapes: (rows, width) -> (rows, p)."""
+        ...
+
+    def packed(self, x: Tensor) -> Tensor:
+        """Return rows in the order of the stacked models. Shapes: (rows, p) -> (rows, width)."""
+        ...
+
+
+class Step(Protocol):
+    """Iteration k as a rule sees it."""
+
+    @property
+    def k(self) -> int:
+        """The number of the iteration."""
+        ...
+
+    @property
+    def v(self) -> Tensor:
+        """Which clients take a gradient step, as 0 and 1, (clients, 1)."""
+        ...
+
+    @property
+    def lr(self) -> Tensor:
+        """The step sizes α, (clients, 1)."""
+        ...
+
+    @property
+    def linked(self) -> Tensor:
+        """Which clients have a link that fires, (clients, 1), bool."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Where the parameters are in the rows of the models."""
+        ...
+
+    def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Compute diag(scale) G(x): gradients on the minibatches of this iteration, at any points.
+
+        Args:
+            x: The points, (clients, p).
+            scale: Multiplies the gradient of each client, (clients, 1).
+
+        Returns:
+            The gradients, (clients, p).
+        """
+        ...
+
+    def mix(self, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """Compute P(k)x − minus. The memory of ``minus`` is used up. Shapes: (clients, p) each."""
+        ...
+
+    def exchange(
+        self, x: Any, send: Send, receive: Receive, memory: PerLink | None = None
+    ) -> tuple[Any, PerLink | None]:
+        """Exchange messages over the links that fire.
+
+        Args:
+            x: What ``send`` and ``receive`` see of the own client: a tensor, or a tuple of tensors, (clients, …).
+            send: Makes the message of an end.
+            receive: Gives what an end adds to its client, and its new memory.
+            memory: The memory at the ends of links.
+
+        Returns:
+            What is added to each client, summed over its links in their order, (clients, …); and the memory, changed
+            where links fire.
+        """
+        ...
+
+    def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows of the neighbours whose links fire.
+
+        Args:
+            x: An array, (clients, p).
+
+        Returns:
+            The rows, (clients, most neighbours, p), and which of them there are, (clients, most neighbours), bool.
+        """
+        ...
+
+    def words(self, stream: Stream, slots: int) -> Tensor:
+        """Draw random words at the address of each client and this iteration. Shape: (clients, slots), int64."""
+        ...

@@ -1,0 +1,60 @@
+"""The instance that methods are tested on: a ring of 8 clients with two chords, one sample each, ridge regression.
+
+Each client holds one sample, so that every minibatch gives its full gradient. Numbers in the tests of methods are those
+of this instance; where a plausible wrong version of a method ends is said next to them.
+"""
+
+import numpy as np
+import torch
+from tests.worlds import final, make_run
+
+from dspodfl.algorithms.learning_rate import Constant
+from dspodfl.network import Graph
+from dspodfl.network.rates import FixedValues
+from dspodfl.problem.data.dataset import Dataset, Federation
+from dspodfl.problem.models import build
+
+N = 8
+EDGES = sorted([*((i, i + 1) for i in range(N - 1)), (0, 7), (0, 3), (0, 5)])
+RING = Graph.from_edges(N, EDGES)
+L2 = 0.5
+_I = np.arange(N)
+X = np.stack([np.cos(_I), np.sin(2 * _I), np.cos(3 * _I)], axis=1).astype(np.float32).astype(float)  # as data are kept
+Y = _I - 3.5
+D = 0.2 + 0.8 * ((3 * _I) % 8) / 7
+B = 0.25 + 0.75 * ((5 * np.arange(len(EDGES))) % 10) / 9
+SOLUTION = np.array([0.178975, 0.049650, -0.309337])
+
+
+def minimizer(weight):
+    """Of Σ weight_i F_i. Shape: (3,)."""
+    weight = np.asarray(weight, dtype=float)
+    left = (X * weight[:, None]).T @ X + L2 * weight.sum() * np.eye(3)
+    return np.linalg.solve(left, (X * weight[:, None]).T @ Y)
+
+
+OPTIMUM = torch.from_numpy(minimizer(np.ones(N)))
+MODEL = build("linear", (3,), 1, l2=L2)
+_DATA = Dataset.from_arrays(X.astype(np.float32), Y.astype(np.float32), X.astype(np.float32), Y.astype(np.float32))
+DATA = Federation(_DATA, tuple(np.arange(N)[:, None]), {})
+
+
+def models(rule, *, schedule="dspodfl", alpha=0.05, iterations=2000, d=1.0, b=1.0, graph=RING, seed=0, start=None):
+    """The models of a rule after some iterations, in float64. Shape: (8, 3)."""
+    run = make_run(
+        schedule if isinstance(schedule, str) else "dspodfl",
+        seed,
+        data=DATA,
+        graph=graph,
+        sgd=FixedValues(d),
+        link=FixedValues(b),
+        schedule=None if isinstance(schedule, str) else schedule,
+        learning_rate=Constant(alpha) if isinstance(alpha, float) else alpha,
+    )
+    initial = torch.zeros(N, 3, dtype=torch.float64) if start is None else start
+    return final([run], MODEL, iterations=iterations, rule=rule, initial=[initial])[0]
+
+
+def error(theta, of=OPTIMUM):
+    """The root mean square over clients of ‖θ_i − θ*‖."""
+    return float((theta - of).square().sum(dim=1).mean().sqrt())
