@@ -38,8 +38,8 @@ ENTRY = Entry(
     aliases=("qgm", "qg_dsgdm", "quasi-global momentum"),
     order=70,
     update="Θ⁺ = P(Θ − αV(βM + G))\nM ← μM + (1 − μ)(Θ − Θ⁺)/α  where v = 1",
-    when="Momentum for clients with different data. Local momentum enlarges the effective step by 1/(1 − β), and with it "
-    "the distance from the minimizer; this one does not. Clients that are busier still weigh more.",
+    when="Momentum for clients with different data. Local momentum enlarges the effective step by 1/(1 − β), and with "
+    "it the distance from the minimizer; this one does not. Clients that are busier still weigh more.",
 )
 
 
