@@ -45,11 +45,13 @@ from .step import Arc as Arc
 from .step import Layout as Layout
 from .step import PerLink as PerLink
 from .step import Step as Step
+from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
 from .with_local import WithLocal as WithLocal
 from .with_local import with_local as with_local
 
 __all__ = [
     "ALGORITHMS",
+    "GRADIENTS_ONCE",
     "LEARNING_RATES",
     "ORDERS",
     "PAPER",

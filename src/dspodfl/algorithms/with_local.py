@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dspodfl.algorithms.step import Layout, PerLink, Receive, Send, Step
     from dspodfl.rng import Stream
 
-ONCE = "left out: the rule does not ask for gradients once in an iteration, by at.gradient(x, at.lr * at.v)"
+GRADIENTS_ONCE = "left out: the rule does not ask for gradients once in an iteration, by at.gradient(x, at.lr * at.v)"
 """What a message says after "must be" where the rule of an algorithm cannot be given transformed gradients."""
 
 
@@ -103,7 +103,7 @@ class Transformed:
             InputError: The rule asks a second time, or for gradients that are not scaled.
         """
         if self._asked or scale is None:
-            raise InputError(FIELD, type(self._local).__name__, ONCE)
+            raise InputError(FIELD, type(self._local).__name__, GRADIENTS_ONCE)
         self._asked = True
         if x is not self._theta:  # where the rule exchanges first, x are the models after it
             self._tell(x)
@@ -117,7 +117,7 @@ class Transformed:
             InputError: The rule has not asked for gradients.
         """
         if not self._asked:
-            raise InputError(FIELD, type(self._local).__name__, ONCE)
+            raise InputError(FIELD, type(self._local).__name__, GRADIENTS_ONCE)
         self._tell(theta)
         return self._state
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, registered_name
-from dspodfl.algorithms.local import as_table
+from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, local, registered_name
 from dspodfl.config import AlgorithmTable, Config, label_of
 from dspodfl.errors import InputError
 
@@ -79,15 +78,15 @@ def _item(given: Any, config: Config, own: dict[str, Algorithm]) -> Any:
     if problem:
         raise InputError("label", given.label, problem)
     given = with_rule(given, config)
-    table = given.local if given.local is None or isinstance(given.local, Mapping) else as_table(given.local)
+    table = given.local if given.local is None or isinstance(given.local, Mapping) else local.as_table(given.local)
     writable = given.local is None or table is not None
     if isinstance(given.schedule, str) and isinstance(given.rule, str) and writable:
         name = registered_name(given.schedule)
         entry = ALGORITHMS.get(name)
         usual = None if entry is None else config.train.order if entry.rule is None else name
         parts = {"name": name} if given.rule == usual else {"schedule": given.schedule, "rule": given.rule}
-        local = {} if table is None else {"local": dict(table)}
-        return {**parts, "label": given.label, "settings": dict(given.settings), **local}
+        steps = {} if table is None else {"local": dict(table)}
+        return {**parts, "label": given.label, "settings": dict(given.settings), **steps}
     _check_free(given.label, _FIELD)
     if given.label in own:
         raise InputError(_FIELD, given.label, "the label of one algorithm alone")

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import Arc, PerLink, Rule, WithLocal, fused_kernel
-from dspodfl.algorithms.with_local import ONCE
+from dspodfl.algorithms import GRADIENTS_ONCE, Arc, PerLink, Rule, WithLocal, fused_kernel
 from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
 from dspodfl.rng import Stream
@@ -65,7 +64,7 @@ def _check_gradients(label: str, rule: WithLocal, theta: Tensor, state: Any) -> 
     with user_code.guarded(_FIELD, f"{type(rule.rule).__name__} of {label!r}", "a Rule, but step(theta, state, at)"):
         rule.rule.step(theta.clone(), deepcopy(state), at)
     if len(at.asked) != 1 or at.asked[0] is None or not torch.equal(at.asked[0], at.lr * at.v):
-        raise InputError("algorithms.local", f"with {type(rule.rule).__name__} of {label!r}", ONCE)
+        raise InputError("algorithms.local", f"with {type(rule.rule).__name__} of {label!r}", GRADIENTS_ONCE)
 
 
 def _form(value: str, method: str, state: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
