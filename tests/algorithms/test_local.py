@@ -8,7 +8,7 @@ import torch
 from tests.algorithms import instance
 from tests.algorithms.loops import beginning, events, states
 
-from dspodfl.algorithms import local, with_local
+from dspodfl.algorithms import local, local_table, with_local
 from dspodfl.algorithms.rules import RULES
 from dspodfl.errors import InputError
 
@@ -137,7 +137,7 @@ EVERYTHING = {"clip": 1.0, "proximal": 0.1, "decay": 0.2}
     "fast", [{"momentum": 0.9}, {"nesterov": 0.9}, {"adam": True}], ids=lambda fast: next(iter(fast))
 )
 def test_clients_that_do_not_compute_keep_their_state(fast):
-    whole = local.from_table(EVERYTHING | fast)
+    whole = local_table.from_table(EVERYTHING | fast)
     random = torch.Generator().manual_seed(0)
     theta, g, h = (torch.randn(3, 4, generator=random) for _ in range(3))
     _, state = whole.update(g, whole.init(theta), theta, torch.ones(3, 1))
@@ -160,8 +160,8 @@ def _leaves(state):
 def test_keys_apply_in_one_order_whatever_theirs_in_the_table():
     table = EVERYTHING | {"adam": {"beta2": 0.99}}
     wanted = local.chain(local.clip(1.0), local.proximal(0.1), local.adam(beta2=0.99), local.decay(0.2))
-    assert local.from_table(table) == wanted == local.from_table(dict(reversed(table.items())))
-    assert local.from_table({}) is None is local.from_table({"clip": None})
+    assert local_table.from_table(table) == wanted == local_table.from_table(dict(reversed(table.items())))
+    assert local_table.from_table({}) is None is local_table.from_table({"clip": None})
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_keys_apply_in_one_order_whatever_theirs_in_the_table():
     ],
 )
 def test_what_a_table_can_say_is_written_as_a_table(given):
-    table = local.as_table(given)
-    assert local.from_table(table) in (given, local.Chain((given,)))
+    table = local_table.as_table(given)
+    assert local_table.from_table(table) in (given, local.Chain((given,)))
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Mine:
     ],
 )
 def test_what_no_table_can_say_has_none(given):
-    assert local.as_table(given) is None
+    assert local_table.as_table(given) is None
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_no_table_can_say_has_none(given):
 )
 def test_what_is_no_transformation_is_refused(table, message):
     with pytest.raises(InputError, match=message):
-        local.from_table(table)
+        local_table.from_table(table)
 
 
 def test_a_chain_is_of_transformations():

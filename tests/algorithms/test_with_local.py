@@ -23,6 +23,7 @@ from dspodfl.algorithms import (
     evaluates_other_models,
     fused_kernel,
     local,
+    local_table,
     make,
     rests_without_events,
     with_local,
@@ -32,7 +33,7 @@ from dspodfl.errors import InputError
 from dspodfl.study.rule_check import check_rule
 
 TABLE = {"clip": 2.0, "proximal": 0.3, "momentum": 0.7, "decay": 0.05}
-WHOLE = local.from_table(TABLE)
+WHOLE = local_table.from_table(TABLE)
 ORDERS = {**RULES, "by messages": Gossip()}
 
 
@@ -98,7 +99,7 @@ def test_momentum_ends_where_plain_steps_of_the_step_size_over_1_minus_beta_do()
 
 
 def test_without_events_nothing_changes_and_only_touched_clients_do():
-    rule = with_local(RULES["adapt_then_combine"], local.from_table(TABLE | {"momentum": None, "adam": True}))
+    rule = with_local(RULES["adapt_then_combine"], local_table.from_table(TABLE | {"momentum": None, "adam": True}))
     v, v_hat = events(12, share=0.25)
     v[8:], v_hat[8:] = False, False
     found = states(rule, v, v_hat)
@@ -111,7 +112,7 @@ def test_without_events_nothing_changes_and_only_touched_clients_do():
         assert all(torch.equal(a[still], b[still]) for a, b in zip(before[1], after[1], strict=True))
 
 
-LOCALS = {"sgd": WHOLE, "adam": local.from_table({"adam": True, "proximal": 0.1, "decay": 0.1})}
+LOCALS = {"sgd": WHOLE, "adam": local_table.from_table({"adam": True, "proximal": 0.1, "decay": 0.1})}
 
 
 def runs_of(n=7):

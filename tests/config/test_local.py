@@ -6,7 +6,7 @@ import pytest
 from tests.edge import tiny
 
 from dspodfl import Config, ConfigError
-from dspodfl.algorithms import local
+from dspodfl.algorithms import local_table
 from dspodfl.config import dumps, load
 from dspodfl.config.json_schema import json_schema
 from dspodfl.config.local import LocalTable
@@ -20,7 +20,7 @@ def item(table):
 
 
 def test_the_keys_are_those_of_the_transformations_in_their_order():
-    assert tuple(LocalTable.model_fields) == tuple(local.KEYS)
+    assert tuple(LocalTable.model_fields) == tuple(local_table.KEYS)
 
 
 def test_a_table_is_read_written_and_read_again(tmp_path):
@@ -68,7 +68,7 @@ def test_bad_tables_are_refused_here_and_in_python(table, message):
         item(table)
     if isinstance(table, dict):
         with pytest.raises(InputError):
-            local.from_table(table)
+            local_table.from_table(table)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,6 @@ def test_the_schedule_of_such_a_method_with_another_rule_takes_it():
 
 def test_the_json_schema_knows_the_table():
     definitions = json_schema()["$defs"]
-    assert list(definitions["LocalTable"]["properties"]) == list(local.KEYS)
+    assert list(definitions["LocalTable"]["properties"]) == list(local_table.KEYS)
     assert definitions["LocalTable"]["additionalProperties"] is False
     assert definitions["LocalTable"]["properties"]["adam"]["anyOf"][0] == {"const": True}

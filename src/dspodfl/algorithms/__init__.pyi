@@ -1,5 +1,6 @@
 from . import learning_rate as learning_rate
 from . import local as local
+from . import local_table as local_table
 from . import schedules as schedules
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
@@ -89,6 +90,7 @@ __all__ = [
     "learning_rate",
     "local",
     "local_problem",
+    "local_table",
     "make",
     "named",
     "needs_probability",

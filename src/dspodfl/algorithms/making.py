@@ -11,7 +11,7 @@ from typing import Any
 from dspodfl.algorithms import registry
 from dspodfl.algorithms.base import SIMULTANEOUS, Algorithm, Rule, Schedule
 from dspodfl.algorithms.draws import PARAMETER, Draws, bound, reference_of
-from dspodfl.algorithms.local import from_table
+from dspodfl.algorithms.local_table import from_table
 from dspodfl.algorithms.registry import ALGORITHMS
 from dspodfl.algorithms.with_local import with_local
 from dspodfl.errors import InputError, user_code

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dspodfl.algorithms.base import Rule, rests_without_events
-from dspodfl.algorithms.local import FIELD, Local, told_of_exchanges
+from dspodfl.algorithms.local import FIELD, Local, follows_exchanges
 from dspodfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class Transformed:
             raise InputError(FIELD, type(self._local).__name__, GRADIENTS_ONCE)
         self._asked = True
         if x is not self._theta:  # where the rule exchanges first, x are the models after it
-            self._tell(x)
-        direction, self._state = self._local.update(self._at.gradient(x), self._state, x, self.v)
+            self._after_exchange(x)
+        direction, self._state = self._local.update(self._at.gradient(x, self.v), self._state, x, self.v)
         return scale * direction
 
     def end(self, theta: Tensor) -> Any:
@@ -118,12 +118,12 @@ class Transformed:
         """
         if not self._asked:
             raise InputError(FIELD, type(self._local).__name__, GRADIENTS_ONCE)
-        self._tell(theta)
+        self._after_exchange(theta)
         return self._state
 
-    def _tell(self, theta: Tensor) -> None:
-        """Tell the transformation the models after an exchange, if there was one that it does not know of."""
-        if self._exchanged and told_of_exchanges(self._local):
+    def _after_exchange(self, theta: Tensor) -> None:
+        """Give the transformation the models after an exchange, if there was one that it has not yet seen."""
+        if self._exchanged and follows_exchanges(self._local):
             self._state = self._local.exchanged(self._state, theta, self._at.linked)  # type: ignore[attr-defined]
         self._exchanged = False
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from dspodfl.algorithms import local
+from dspodfl.algorithms import local_table
 from dspodfl.config.base import NonNegative, Positive, Table, refuse
 
 Decaying = Annotated[float, Field(ge=0, lt=1)]
@@ -45,7 +45,7 @@ class LocalTable(Table):
 
     @model_validator(mode="after")
     def _one(self) -> LocalTable:
-        given = [key for key in local.ACCELERATED if getattr(self, key) is not None]
+        given = [key for key in local_table.ACCELERATED if getattr(self, key) is not None]
         if len(given) > 1:
             value = getattr(self, given[1])
             value = value.model_dump() if isinstance(value, AdamTable) else value

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, local, registered_name
+from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, local_table, registered_name
 from dspodfl.config import AlgorithmTable, Config, label_of
 from dspodfl.errors import InputError
 
@@ -78,7 +78,9 @@ def _item(given: Any, config: Config, own: dict[str, Algorithm]) -> Any:
     if problem:
         raise InputError("label", given.label, problem)
     given = with_rule(given, config)
-    table = given.local if given.local is None or isinstance(given.local, Mapping) else local.as_table(given.local)
+    table = (
+        given.local if given.local is None or isinstance(given.local, Mapping) else local_table.as_table(given.local)
+    )
     writable = given.local is None or table is not None
     if isinstance(given.schedule, str) and isinstance(given.rule, str) and writable:
         name = registered_name(given.schedule)
