@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from dspodfl.analysis import COLUMNS
 from dspodfl.config import AlgorithmTable, Config
+from dspodfl.config.local import AdamTable, LocalTable
 from dspodfl.config.reference import Key, keys, summary, tag, tag_key, writable
 from dspodfl.config.toml import inline
 
@@ -45,6 +46,8 @@ def tables() -> str:
     top = [key for key in keys(Config) if not key.tables]
     out = ["## Top level", "", *_key_table(top)]
     out += ["", "A table in `algorithms`:", "", *_key_table(keys(AlgorithmTable))]
+    for name, table in (("local", LocalTable), ("local.adam", AdamTable)):
+        out += ["", f"`{name}` of such a table. {summary(table)}", "", *_key_table(keys(table))]
     shown: set[tuple[type[BaseModel], ...]] = set()
     for key in keys(Config):
         if key.tables:

@@ -10,6 +10,7 @@ from tests.worlds import ALGORITHMS, MODELS, advance, classified, erdos_renyi, f
 
 from dspodfl import Config, run
 from dspodfl._kernels import triton_support as _triton
+from dspodfl.algorithms import local_table, with_local
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Stack
@@ -246,6 +247,17 @@ def test_every_rule_on_cuda_is_that_on_the_cpu(name, order):
     theirs = final(runs, model, iterations=20, rule=order)
     for one, looks in zip(theirs, on_gpu(runs, model, iterations=20, rule=order), strict=True):
         assert torch.allclose(one.float(), looks[-1].theta, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("fast", ["momentum", "adam"])
+@pytest.mark.parametrize("name", ["svm", "mlp", "cnn"])
+def test_transformed_gradients_on_cuda_are_those_on_the_cpu(name, fast):
+    model, dataset = MODELS[name]()
+    table = {"clip": 0.5, "proximal": 0.1, fast: 0.9 if fast == "momentum" else {"epsilon": 1e-3}, "decay": 0.1}
+    runs, rule = five_runs(dataset), with_local(RULES["simultaneous"], local_table.from_table(table))
+    theirs = final(runs, model, iterations=20, rule=rule)
+    for one, looks in zip(theirs, on_gpu(runs, model, iterations=20, rule=rule), strict=True):
+        assert torch.allclose(one.float(), looks[-1].theta, rtol=0, atol=1e-3)
 
 
 def test_a_large_run_twice_is_the_same_bit_by_bit():

@@ -222,6 +222,14 @@ def _train() -> list[Study]:
         one("algorithms-all", algorithms=five, seed=7, seeds=2, data={"name": "fmnist-mini"}, clients={"count": 10}),
         one("algorithm-own", inputs.schedule, algorithms=["dspodfl", "golden_schedule:every_other"]),
         one("dfedavg-period", algorithms=["dfedavg"], train={"dfedavg_period": 3}),
+        one(
+            "local",
+            algorithms=[
+                {"name": "dspodfl", "label": "m", "local": {"clip": 1.0, "proximal": 0.1, "momentum": 0.9}},
+                {"name": "dgd", "label": "n", "local": {"nesterov": 0.5}},
+                {"name": "rg", "label": "w", "local": {"adam": True, "decay": 0.1}},
+            ],
+        ),
         *(
             one(f"order-{o}", train={"order": o, "dfedavg_period": "auto"}, algorithms=["dspodfl", "rg"])
             for o in orders

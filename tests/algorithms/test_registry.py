@@ -245,7 +245,7 @@ def test_each_part_takes_the_settings_that_it_has_a_parameter_for():
     [
         ({"schedule": 3}, "algorithms = 'x': must be a Schedule, .*not a int"),
         ({"schedule": "dgd", "rule": object()}, "it has no init and no step"),
-        ({"schedule": "dgd", "local": 3}, "local of 'x' = 3: must be left out: no algorithm takes it yet"),
+        ({"schedule": "dgd", "local": 3}, "local of 'x' = 3: must be a Local, with init"),
         ({"schedule": "dgd", "settings": [1]}, "a dictionary by names"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, walk
 
-from dspodfl import Config, ConfigError, Dataset, InputError, Simulation, run
+from dspodfl import Config, Dataset, InputError, Simulation, run
 from dspodfl.engine import LocalTransport
 from dspodfl.network import Part, generators
 from dspodfl.problem.data import DATASETS
@@ -172,10 +172,28 @@ def test_a_schedule_and_a_rule_make_an_algorithm():
     assert found.runs[0].schedule is built(algorithms=["dgd"]).runs[0].schedule
 
 
-@says("AlgorithmTable.local")
-def test_no_algorithm_takes_local_yet():
-    with pytest.raises(ConfigError, match=r"algorithms\.local = 3: must be left out: no algorithm takes it yet"):
-        tiny(algorithms=[{"name": "dgd", "local": 3}])
+LOCAL = {
+    "clip": ({"clip": 1e-3}, {"clip": 2e-3}),
+    "proximal": ({"proximal": 0.5}, {"proximal": 5}),
+    "momentum": ({"momentum": 0.5}, {"momentum": 0.9}),
+    "nesterov": ({"nesterov": 0.5}, {"nesterov": 0.9}),
+    "adam": ({"adam": True}, {"adam": {"beta1": 0.5}}, {"adam": {"beta2": 0.5}}, {"adam": {"epsilon": 0.5}}),
+    "decay": ({"decay": 0.5}, {"decay": 5}),
+}
+
+
+@says("AlgorithmTable.local", *(f"LocalTable.{key}" for key in LOCAL))
+@says("AdamTable.beta1", "AdamTable.beta2", "AdamTable.epsilon")
+@pytest.mark.parametrize("key", LOCAL)
+def test_what_clients_do_with_their_gradients_changes_where_they_go(key):
+    def ends(**table):
+        given = {"name": "dspodfl", "label": "x", **table}
+        return final(
+            "x", algorithms=[given], train={"iterations": 12}, rates={"link": {"law": "constant", "value": 0.3}}
+        )
+
+    found = [ends(), *(ends(local=table) for table in LOCAL[key])]
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(found, 2))
 
 
 # --- graphs ---------------------------------------------------------------------------------------------------

@@ -397,7 +397,9 @@ def test_a_sweep_over_studies_with_several_rules(line):
         ('{ schedule = "dspodfl", rule = "none:Rule" }', "No module named 'none'"),
         ('{ schedule = "dspodfl", rule = "mine:Momentum", settings = { gamma = 1 } }', "allowed are beta"),
         ('{ schedule = "dspodfl", rule = "mine:torch" }', "algorithms.rule"),
-        ('{ name = "dgd", local = 1 }', "no algorithm takes it yet"),
+        ('{ name = "dgd", local = 1 }', "algorithms[1].local = 1: must be a table"),
+        ('{ name = "dgd", local = { clp = 1.0 } }', "algorithms[1].local.clp = 1.0: unknown key"),
+        ('{ name = "gradient_tracking", local = { clip = 1.0 } }', "gradient_tracking takes plain gradients"),
     ],
 )
 def test_bad_algorithms_of_a_file_end_with_code_2(line, item, said):

@@ -1,6 +1,7 @@
 from . import learning_rate as learning_rate
+from . import local as local
+from . import local_table as local_table
 from . import schedules as schedules
-from .base import NO_LOCAL as NO_LOCAL
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
 from .base import Independent as Independent
@@ -22,6 +23,7 @@ from .learning_rate import LEARNING_RATES as LEARNING_RATES
 from .learning_rate import Constant as Constant
 from .learning_rate import Diminishing as Diminishing
 from .learning_rate import LearningRate as LearningRate
+from .local import Local as Local
 from .making import make as make
 from .making import named as named
 from .making import without_code as without_code
@@ -29,6 +31,7 @@ from .registry import ALGORITHMS as ALGORITHMS
 from .registry import ORDERS as ORDERS
 from .registry import PAPER as PAPER
 from .registry import known_rules as known_rules
+from .registry import local_problem as local_problem
 from .registry import registered_name as registered_name
 from .registry import rule_problem as rule_problem
 from .registry import schedule_problem as schedule_problem
@@ -43,11 +46,14 @@ from .step import Arc as Arc
 from .step import Layout as Layout
 from .step import PerLink as PerLink
 from .step import Step as Step
+from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
+from .with_local import WithLocal as WithLocal
+from .with_local import with_local as with_local
 
 __all__ = [
     "ALGORITHMS",
+    "GRADIENTS_ONCE",
     "LEARNING_RATES",
-    "NO_LOCAL",
     "ORDERS",
     "PAPER",
     "RULES",
@@ -62,6 +68,7 @@ __all__ = [
     "Independent",
     "Layout",
     "LearningRate",
+    "Local",
     "PerLink",
     "Replay",
     "Rule",
@@ -69,6 +76,7 @@ __all__ = [
     "Simultaneous",
     "Sporadic",
     "Step",
+    "WithLocal",
     "bytes_sent",
     "declared_mixes",
     "draw",
@@ -80,6 +88,9 @@ __all__ = [
     "known_rules",
     "label_problem",
     "learning_rate",
+    "local",
+    "local_problem",
+    "local_table",
     "make",
     "named",
     "needs_probability",
@@ -89,5 +100,6 @@ __all__ = [
     "schedule_problem",
     "schedules",
     "settings_problem",
+    "with_local",
     "without_code",
 ]

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dspodfl.algorithms.local import ALLOWED as ALLOWED_LOCAL
+from dspodfl.algorithms.local import is_local
 from dspodfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -243,11 +245,12 @@ class Algorithm:
             or ``"module:object"``.
         rule: How models change: a `Rule`, a class of them, the name of a registered rule, or ``"module:object"``; None:
             that of ``train.order``, which is ``simultaneous`` by default.
-        local: What a client does in a step; no method takes it yet.
+        local: What a client does with its gradient before it steps along it: a `dspodfl.algorithms.Local`, such as
+            ``local.chain(local.clip(1.0), local.momentum(0.9))``, or a table ``{"clip": 1.0, "momentum": 0.9}``.
         settings: Numbers and words that schedule and rule are made with, by their names.
 
     Raises:
-        InputError: the label, a part or the settings are of another type, or ``local`` is given.
+        InputError: the label, a part or the settings are of another type.
 
     >>> Algorithm("every fifth", schedule="dfedavg", settings={"period": 4}).settings["period"]
     4
@@ -271,15 +274,12 @@ class Algorithm:
             if missing:
                 allowed = f"a Rule, or its name: it has no {' and no '.join(missing)}"
                 raise InputError(f"rule of {self.label!r}", type(self.rule).__name__, allowed)
-        if self.local is not None:
-            raise InputError(f"local of {self.label!r}", self.local, NO_LOCAL)
+        if not (self.local is None or isinstance(self.local, Mapping) or is_local(self.local)):
+            allowed = f"{ALLOWED_LOCAL}, or a table such as {{'clip': 1.0}}"
+            raise InputError(f"local of {self.label!r}", self.local, allowed)
         if not isinstance(self.settings, Mapping) or not all(isinstance(key, str) for key in self.settings):
             raise InputError(f"settings of {self.label!r}", self.settings, "a dictionary by names")
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
-
-
-NO_LOCAL = "left out: no algorithm takes it yet"
-"""What a message says after "must be" where ``local`` is given."""
 
 
 def label_problem(label: object) -> str | None:

@@ -11,7 +11,9 @@ from typing import Any
 from dspodfl.algorithms import registry
 from dspodfl.algorithms.base import SIMULTANEOUS, Algorithm, Rule, Schedule
 from dspodfl.algorithms.draws import PARAMETER, Draws, bound, reference_of
+from dspodfl.algorithms.local_table import from_table
 from dspodfl.algorithms.registry import ALGORITHMS
+from dspodfl.algorithms.with_local import with_local
 from dspodfl.errors import InputError, user_code
 
 FIELD = "algorithms"
@@ -29,7 +31,8 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
         it, that has a parameter ``draws`` receives the `Draws` of its method.
 
     Raises:
-        InputError: a name is not known, code cannot be imported or called, or a setting is taken by no part.
+        InputError: a name is not known, code cannot be imported or called, a setting is taken by no part, or ``local``
+            is given to a method that takes plain gradients.
 
     >>> schedule, rule = make(Algorithm("mine", schedule="dfedavg", settings={"period": 2}))
     >>> type(schedule).__name__, type(rule).__name__
@@ -53,7 +56,20 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
     if missing:
         allowed = f"a Rule with init(theta, links) and step(theta, state, at): no {' and no '.join(missing)}"
         raise InputError(f"{FIELD}.rule", _shown(algorithm.rule), allowed)
-    return made_schedule, made_rule
+    return made_schedule, _with_local(algorithm, made_rule)
+
+
+def _with_local(algorithm: Algorithm, rule: Any) -> Any:
+    """Return a rule with the transformation of its algorithm; the rule itself where there is none."""
+    given = algorithm.local
+    found = from_table(given) if isinstance(given, Mapping) else given
+    if found is None:
+        return rule
+    names = [part if isinstance(part, str) else "" for part in (algorithm.schedule, algorithm.rule)]
+    problem = registry.local_problem(*names)
+    if problem:
+        raise InputError(f"{FIELD}.local", _shown(given), f"{problem} (of {algorithm.label!r})")
+    return with_local(rule, found)
 
 
 def without_code(algorithm: Algorithm) -> Algorithm:
@@ -79,7 +95,8 @@ def without_code(algorithm: Algorithm) -> Algorithm:
             user_code.check_name(name, field)
         names.append(name if name in known else instead)
     both = schedule in ALGORITHMS and rule in registry.known_rules()
-    return Algorithm(algorithm.label, schedule=names[0], rule=names[1], settings=algorithm.settings if both else {})
+    settings = algorithm.settings if both else {}
+    return Algorithm(algorithm.label, schedule=names[0], rule=names[1], local=algorithm.local, settings=settings)
 
 
 def named(name: str, **settings: Any) -> Schedule:

@@ -133,6 +133,28 @@ def settings_problem(schedule: str, rule: str | None, settings: Mapping[str, Any
     return None
 
 
+def local_problem(schedule: str, rule: str | None) -> str | None:
+    """Return why a method takes no ``local``; None where it does, or where that is found out when its rule is tried.
+
+    Args:
+        schedule: The name of its schedule.
+        rule: The name of its rule; None: its own, else the one that ``train.order`` names.
+
+    Returns:
+        What follows "must be" in a message, or None.
+
+    >>> local_problem("dspodfl", None) is None
+    True
+    >>> local_problem("gradient_tracking", None)
+    'left out: gradient_tracking takes plain gradients'
+    """
+    own = schedule in ALGORITHMS and (rule is None or ALGORITHMS[schedule].rule is None)
+    for name in (rule or "", schedule if own else ""):
+        if name in ALGORITHMS and not ALGORITHMS[name].takes_local:
+            return f"left out: {name} takes plain gradients"
+    return None
+
+
 def not_taken(known: Mapping[str, Any]) -> str:
     """Return what a message says of a setting that is not known."""
     return f"left out: allowed are {', '.join(known)}" if known else "left out: this algorithm has no settings"

@@ -7,8 +7,17 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer, model_validator
 
-from dspodfl.algorithms import ALGORITHMS, NO_LOCAL, label_problem, rule_problem, schedule_problem, settings_problem
+from dspodfl.algorithms import (
+    ALGORITHMS,
+    SIMULTANEOUS,
+    label_problem,
+    local_problem,
+    rule_problem,
+    schedule_problem,
+    settings_problem,
+)
 from dspodfl.config.base import Table, is_toml, refuse
+from dspodfl.config.local import LocalTable
 from dspodfl.errors import nearest
 
 
@@ -29,7 +38,10 @@ class AlgorithmTable(Table):
         None, description="what rows, figures and tables call it; absent: its name. Draws do not depend on it"
     )
     settings: dict[str, Any] = Field({}, description="what schedule and rule are made with, by names")
-    local: Any = Field(None, description="what a client does in a step; no method takes it yet")
+    local: LocalTable | None = Field(
+        None,
+        description="what a client does with its gradient; not with methods that take plain gradients (trackers, …)",
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> AlgorithmTable:
@@ -43,7 +55,6 @@ class AlgorithmTable(Table):
             ("schedule", None if self.schedule is None else schedule_problem(self.schedule, "object")),
             ("rule", None if self.rule is None else rule_problem(self.rule)),
             ("label", label_problem(self.text)),
-            ("local", None if self.local is None else NO_LOCAL),
         ):
             if problem:
                 refuse(f"algorithms.{key}", getattr(self, key), problem)
@@ -54,6 +65,10 @@ class AlgorithmTable(Table):
         for key, value in self.settings.items():
             if not is_toml(value):
                 refuse(f"algorithms.settings.{key}", value, "what TOML can write")
+        whose = self.rule if self.name is not None else self.rule or SIMULTANEOUS
+        problem = local_problem(self.name or self.schedule or "", whose) if self.local is not None else None
+        if self.local is not None and problem is not None:
+            refuse("algorithms.local", self.local.model_dump(), f"{problem} (of {self.text!r})")
         found = settings_problem(self.name or self.schedule or "", self.rule, self.settings)
         if found:
             refuse(f"algorithms.settings.{found[0]}", found[1], f"{found[2]} (of {self.text!r})")

@@ -6,6 +6,7 @@ from typing import Any
 
 from dspodfl.algorithms import ALGORITHMS
 from dspodfl.config.algorithm import AlgorithmTable
+from dspodfl.config.local import LocalTable
 from dspodfl.config.reference import without_keys
 from dspodfl.config.schema import Config
 
@@ -40,6 +41,7 @@ def json_schema() -> dict[str, Any]:
     _also(properties["algorithms"], {"type": "string"}, ("type", "items", "minItems"))
     _also(definitions["Train"]["properties"]["learning_rate"], {"type": "number", "exclusiveMinimum": 0}, ("oneOf",))
     definitions["Train"]["properties"]["until_delay"] = _UNTIL_DELAY
+    definitions[LocalTable.__name__]["properties"]["adam"]["anyOf"].insert(0, {"const": True})
     for table in (made, *definitions.values()):
         table["description"] = without_keys(table.get("description", "")).partition("\n\n")[0]
     return {"$schema": DIALECT, **_cleaned(made), "title": TITLE}

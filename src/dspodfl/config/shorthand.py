@@ -37,7 +37,8 @@ def _algorithm(given: Any) -> Any:
         return registered_name(given)
     if not isinstance(given, dict):
         return given
-    out = {key: value for key, value in given.items() if value is not None and not (key == "settings" and value == {})}
+    empty = ("settings", "local")
+    out = {key: value for key, value in given.items() if value is not None and not (key in empty and value == {})}
     for key in ("name", "schedule"):
         if isinstance(out.get(key), str):
             out[key] = registered_name(out[key])

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from dspodfl.config.local import AdamTable, LocalTable
 from dspodfl.config.reference import Key, example_of, keys, summary, tag, tag_key, writable
 from dspodfl.config.schema import Config
 from dspodfl.config.toml import inline
@@ -37,12 +38,19 @@ def template() -> str:
     shown: set[tuple[type[BaseModel], ...]] = set()
     for key in keys(Config):
         if not key.tables:
-            out += _entry(key)
+            out += [*_entry(key), *(_by_table() if key.name == "algorithms" else ())]
     for key in keys(Config):
         if key.tables:
             out += ["", *_wrapped("# ", key.description[:1].upper() + key.description[1:] + "."), f"[{key.name}]"]
             out += _union(key, shown) if len(key.tables) > 1 else _plain_table(key.tables[0], shown)
     return "\n".join(out) + "\n"
+
+
+def _by_table() -> Iterator[str]:
+    """An algorithm as a table, with what its clients do with their gradients."""
+    table = {"name": "dspodfl", "label": "clipped", "local": {"clip": 1.0, "momentum": 0.9}}
+    about = [f"local: {_meanings(LocalTable)}", f"adam: {_meanings(AdamTable)}"]
+    yield from _comment(_assignment("algorithms", [table], off=True), about)
 
 
 def _plain_table(table: type[BaseModel], shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:

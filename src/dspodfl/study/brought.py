@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, registered_name
+from dspodfl.algorithms import ALGORITHMS, Algorithm, label_problem, local_table, registered_name
 from dspodfl.config import AlgorithmTable, Config, label_of
 from dspodfl.errors import InputError
 
@@ -78,12 +78,17 @@ def _item(given: Any, config: Config, own: dict[str, Algorithm]) -> Any:
     if problem:
         raise InputError("label", given.label, problem)
     given = with_rule(given, config)
-    if isinstance(given.schedule, str) and isinstance(given.rule, str):
+    table = (
+        given.local if given.local is None or isinstance(given.local, Mapping) else local_table.as_table(given.local)
+    )
+    writable = given.local is None or table is not None
+    if isinstance(given.schedule, str) and isinstance(given.rule, str) and writable:
         name = registered_name(given.schedule)
         entry = ALGORITHMS.get(name)
         usual = None if entry is None else config.train.order if entry.rule is None else name
         parts = {"name": name} if given.rule == usual else {"schedule": given.schedule, "rule": given.rule}
-        return {**parts, "label": given.label, "settings": dict(given.settings)}
+        steps = {} if table is None else {"local": dict(table)}
+        return {**parts, "label": given.label, "settings": dict(given.settings), **steps}
     _check_free(given.label, _FIELD)
     if given.label in own:
         raise InputError(_FIELD, given.label, "the label of one algorithm alone")

@@ -193,7 +193,9 @@ def as_algorithm(given: str | AlgorithmTable, config: schema.Config) -> Algorith
     if rule is None and name is not None and ALGORITHMS[name].rule is not None:
         rule = name
     schedule, settings = name or table["schedule"], table.get("settings", {})
-    return Algorithm(label_of(given), schedule=schedule, rule=rule or config.train.order, settings=settings)
+    local = table["local"].model_dump() if table.get("local") is not None else None
+    rule = rule or config.train.order
+    return Algorithm(label_of(given), schedule=schedule, rule=rule, local=local, settings=settings)
 
 
 def _value_of(config: schema.Config, key: str) -> Any:

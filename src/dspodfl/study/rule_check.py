@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import Arc, PerLink, Rule, fused_kernel
+from dspodfl.algorithms import GRADIENTS_ONCE, Arc, PerLink, Rule, WithLocal, fused_kernel
 from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
 from dspodfl.rng import Stream
@@ -36,11 +37,14 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
     """
     if fused_kernel(rule) is not None:  # a kernel computes it, without a state
         return
-    value = f"{type(rule).__name__} of {label!r}"
+    kind = type(rule.rule if isinstance(rule, WithLocal) else rule).__name__
+    value = f"{kind} of {label!r}"
     theta = torch.zeros(_CLIENTS, max(1, min(parameters, _MAX_ELEMENTS // _CLIENTS)))
     with user_code.guarded(_FIELD, value, "a Rule, but init(theta, links)"):
         state = rule.init(theta.clone(), len(_EDGES))
     form = _form(value, "init", state)
+    if isinstance(rule, WithLocal):
+        _check_gradients(label, rule, theta, state[0])
     with user_code.guarded(_FIELD, value, "a Rule, but step(theta, state, at)"):
         found = rule.step(theta.clone(), state, _Trial(theta))
     if not isinstance(found, tuple) or len(found) != 2:
@@ -52,6 +56,15 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
         raise InputError(_FIELD, value, allowed)
     if _form(value, "step", state) != form:
         raise InputError(_FIELD, value, "a Rule whose state keeps its form: step gives other tensors than init")
+
+
+def _check_gradients(label: str, rule: WithLocal, theta: Tensor, state: Any) -> None:
+    """Refuse transformations of gradients for a rule that does not ask for αVG once in an iteration."""
+    at = _Asked(theta)
+    with user_code.guarded(_FIELD, f"{type(rule.rule).__name__} of {label!r}", "a Rule, but step(theta, state, at)"):
+        rule.rule.step(theta.clone(), deepcopy(state), at)
+    if len(at.asked) != 1 or at.asked[0] is None or not torch.equal(at.asked[0], at.lr * at.v):
+        raise InputError("algorithms.local", f"with {type(rule.rule).__name__} of {label!r}", GRADIENTS_ONCE)
 
 
 def _form(value: str, method: str, state: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
@@ -100,6 +113,20 @@ class _Trial:
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Words of three clients."""
         return torch.as_tensor(rng.words(0, stream, torch.arange(_CLIENTS), slots=slots))
+
+
+class _Asked(_Trial):
+    """The same where one client does not compute; it lists how gradients are scaled."""
+
+    def __init__(self, theta: Tensor) -> None:
+        super().__init__(theta)
+        self.v = theta.new_tensor([[1.0], [0.0], [1.0]])
+        self.asked: list[Tensor | None] = []
+
+    def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Zeros."""
+        self.asked.append(scale)
+        return super().gradient(x, scale)
 
 
 class _Flat(NamedTuple):
