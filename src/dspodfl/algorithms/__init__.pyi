@@ -45,6 +45,8 @@ from .schedules import dspodfl as dspodfl
 from .step import Arc as Arc
 from .step import Layout as Layout
 from .step import PerLink as PerLink
+from .step import Receive as Receive
+from .step import Send as Send
 from .step import Step as Step
 from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
 from .with_local import WithLocal as WithLocal
@@ -70,9 +72,11 @@ __all__ = [
     "LearningRate",
     "Local",
     "PerLink",
+    "Receive",
     "Replay",
     "Rule",
     "Schedule",
+    "Send",
     "Simultaneous",
     "Sporadic",
     "Step",
