@@ -90,6 +90,11 @@ class Step(Protocol):
         ...
 
     @property
+    def n(self) -> Tensor:
+        """The number of clients of each client's run, (clients, 1)."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Where the parameters are in the rows of the models."""
         ...

@@ -157,6 +157,13 @@ class Stage:
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._fired = None
 
+    @cached_property
+    def n(self) -> Tensor:
+        """The number of clients of the run of each client held here, (clients, 1)."""
+        shard = self.split.shard
+        count = np.repeat([run.clients for run in shard.stack.runs], [rows.stop - rows.start for rows in shard.rows])
+        return torch.from_numpy(count).to(self.problem.device, self.problem.dtype)[:, None]
+
     @property
     def fired(self) -> Fired:
         """The ends that fire; found out when a rule first exchanges."""
@@ -190,6 +197,11 @@ class StackStep:
         ends = self._stage.ends
         count = fires.new_zeros(ends.rows).index_add_(0, ends.client, fires.repeat_interleave(2))
         return (count[: len(self.v)] > 0)[:, None]
+
+    @property
+    def n(self) -> Tensor:
+        """The number of clients of each client's run. Shape: (clients, 1)."""
+        return self._stage.n
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
