@@ -132,6 +132,17 @@ class Step(Protocol):
         """
         ...
 
+    def total(self, memory: PerLink) -> tuple[Tensor, ...]:
+        """Add up memory over all links of each client, whether they fire or not.
+
+        Args:
+            memory: The memory at the ends of links, (2 · links, …).
+
+        Returns:
+            Of each tensor, the sum over the client's ends in the order of the links, (clients, …).
+        """
+        ...
+
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire.
 

@@ -214,6 +214,18 @@ class StackStep:
         at = torch.full_like(seed, self.k)
         return rng.words(seed, stream, client, k=at, slots=slots)
 
+    def total(self, memory: PerLink) -> tuple[Tensor, ...]:
+        """Add up memory over all links of each client. Shapes: (2 · links, …) -> (clients, …) of each tensor."""
+        ends, clients = self._stage.ends, len(self.v)
+        totals = tuple(a.new_zeros((ends.rows, *a.shape[1:])) for a in memory.rows)
+        for out, a in zip(totals, memory.rows, strict=True):
+            if a.device.type == "cpu":
+                out.index_add_(0, ends.client, a)
+            else:
+                for rows, some in ends.by_position:
+                    out.index_add_(0, rows, a.index_select(0, some))
+        return tuple(out[:clients] for out in totals)
+
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire, (clients, most, width), and which there are."""
         shard = self._stage.split.shard

@@ -92,6 +92,10 @@ class _Trial:
         total = tree(lambda a: a.new_zeros((_CLIENTS, *a.shape[1:])).index_add_(0, self._end, a), added)
         return total, PerLink(tuple(new)) if memory is not None else None
 
+    def total(self, memory: PerLink) -> tuple[Tensor, ...]:
+        """The sums of both links."""
+        return tuple(a.new_zeros((_CLIENTS, *a.shape[1:])).index_add_(0, self._end, a) for a in memory.rows)
+
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of the neighbours."""
         there = torch.tensor([[True, False], [True, True], [True, False]])
