@@ -79,9 +79,9 @@ class Independent(Schedule, Protocol):
 class Rule(Protocol):
     """How: θ, state = rule.step(θ, state, at).
 
-    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), ``sent(p)``, the bytes that
-    a client sends over a link in one use (default: 4p, one model in float32), and ``fit(shapes)``, which gives the same
-    rule for a model with parameter tensors of these shapes.
+    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), ``sent(p)``, the bytes
+    that a client sends over a link in one use (default: 4p, one model in float32), and ``fit(shapes)``, which gives the
+    same rule for a model with parameter tensors of these shapes.
     """
 
     def init(self, theta: Tensor, links: int) -> Any:

@@ -109,7 +109,7 @@ class Identity:
         return 0
 
     def compress(self, x: Tensor, words: Tensor) -> Tensor:
-        """x."""
+        """The rows as they are."""
         return x
 
     def sent(self, p: int) -> int:

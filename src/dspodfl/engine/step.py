@@ -361,7 +361,7 @@ def _cut(rows: Tensor, bounds: list[int]) -> list[Tensor | None]:
 
 def _swapped(message: Any) -> Any:
     """The messages of the other ends, where both ends of a link come one after the other."""
-    return tree(lambda a: a.view(-1, 2, *a.shape[1:]).flip(1).view(a.shape), message)
+    return tree(lambda a: a.view(len(a) // 2, 2, *a.shape[1:]).flip(1).view(a.shape), message)
 
 
 def _summed(total: Any, x: Any, rows: Tensor, added: Any) -> Any:

@@ -87,7 +87,7 @@ class _Trial:
         mine = memory.rows if memory is not None else None
         message = send(own, mine)
         weight = self.v.new_full((len(self._end), 1), 0.25)
-        theirs = tree(lambda a: a.view(-1, 2, *a.shape[1:]).flip(1).view(a.shape), message)
+        theirs = tree(lambda a: a.view(len(a) // 2, 2, *a.shape[1:]).flip(1).view(a.shape), message)
         added, new = receive(own, message, theirs, mine, Arc(weight, weight, weight, weight))
         total = tree(lambda a: a.new_zeros((_CLIENTS, *a.shape[1:])).index_add_(0, self._end, a), added)
         return total, PerLink(tuple(new)) if memory is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dspodfl import rng
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from dspodfl.algorithms.step import Arc, Step
 
+FIRST, LEFT, RIGHT = 0.0, 1.0, 2.0
+"""Turns of a link: its first, from the right with the vector that both ends begin with; then left and right in turn."""
+
 Shapes = tuple[tuple[int, ...], ...]
 
 ENTRY = Entry(
@@ -31,8 +34,8 @@ ENTRY = Entry(
     sends="a row or a column of each weight matrix in turn, and all biases",
     update="Θ̂ = Θ − αVG; where link (i, j) fires, for each weight matrix M, with a unit vector q that both ends know:\n"
     "u = (M_i − M_j) q,  M_i ← M_i − r_ij u qᵀ,  M_j ← M_j + r_ij u qᵀ;  the next turn is from the left, with u/‖u‖",
-    when="Weight matrices are large: a use of a link sends a row or a column of each. There is nothing to tune. Consensus "
-    "takes more iterations than with whole models.",
+    when="Weight matrices are large: a use of a link sends a row or a column of each. There is nothing to tune. "
+    "Consensus takes more iterations than with whole models.",
 )
 
 
@@ -81,9 +84,9 @@ def matrices(shapes: Shapes) -> tuple[Matrix, ...]:
 class PowerGossip:
     """Θ̂ = Θ − αVG; then rank-one gossip of each weight matrix, and plain gossip of vectors and biases.
 
-    Memory at the ends of links: the vectors, the number of turns, and which end it is, +1 or −1, so that both have the
-    same u. Both begin with a vector that is drawn once and for all, and do so again where u = 0. The turn belongs to the
-    link: it advances when the link fires.
+    Memory at the ends of links: the vectors, whose turn it is, and which end it is, +1 or −1, so that both have the
+    same u. Both begin with a vector that is drawn once and for all, and do so again where u = 0. The turn belongs to
+    the link: it advances when the link fires.
     """
 
     shapes: Shapes | None = None
@@ -94,7 +97,7 @@ class PowerGossip:
         return replace(self, shapes=shapes)
 
     def init(self, theta: Tensor, links: int) -> PerLink:
-        """The vectors of all matrices next to each other, turns, and ends."""
+        """The vectors of all matrices next to each other, the turn, and the end."""
         width = theta.shape[1] if self.shapes is None else sum(m.longest for m in matrices(self.shapes))
         side = theta.new_ones(links, 2)
         side[:, 1] = -1
@@ -116,17 +119,14 @@ class PowerGossip:
         return FLOAT_BYTES * rest + FLOAT_BYTES * sum(m.rows + m.columns for m in found) // 2
 
 
-@cache
-def _normals(number: int, length: int) -> tuple[float, ...]:
-    """The numbers that the vectors of a matrix begin with, addressed at seed 0."""
-    return tuple(rng.normal(0, Stream.COMPRESS, 0, 1 + number, count=length).tolist())
+@lru_cache(maxsize=256)
+def _start(matrix: Matrix, length: int, dtype: Any, device: Any) -> Tensor:
+    """The unit vector that both ends begin with, drawn at seed 0, and zeros behind it. Shape: (longest,)."""
+    import torch
 
-
-def _start(matrix: Matrix, length: int, like: Tensor) -> Tensor:
-    """The unit vector that both ends begin with, and zeros behind it. Shape: (longest,)."""
-    start = like.new_zeros(matrix.longest)
-    start[:length] = like.new_tensor(_normals(matrix.number, matrix.longest)[:length])
-    return start / start.norm()
+    start = rng.normal(0, Stream.COMPRESS, 0, 1 + matrix.number, count=matrix.longest)
+    start[length:] = 0.0
+    return torch.from_numpy(start / (start**2).sum() ** 0.5).to(device, dtype)
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,12 @@ class _Ends:
 
     def vectors(self, memory: Any) -> Iterator[tuple[Matrix, Tensor, Tensor]]:
         """Each matrix, the vectors of the ends (ends, longest), and whether they are for its right, (ends, 1)."""
-        right, at = (memory[1] % 2 == 0)[:, None], 0
+        right, first, at = (memory[1] != LEFT)[:, None], (memory[1] == FIRST)[:, None], 0
         for matrix in self.matrices:
             q = memory[0][:, at : at + matrix.longest]
             at += matrix.longest
-            first = (memory[1] == 0)[:, None]
-            yield matrix, _start(matrix, matrix.columns, q).expand_as(q).where(first, q), right
+            start = _start(matrix, matrix.columns, q.dtype, q.device)
+            yield matrix, start.expand_as(q).where(first, q), right
 
     def send(self, x: Tensor, memory: Any) -> tuple[Tensor, ...]:
         """Mq from the right, or Mᵀq from the left, of each matrix; then the rest."""
@@ -169,11 +169,13 @@ class _Ends:
             left, top = gap.where(right, q)[:, :a, None], q.where(right, gap)[:, None, :b]
             matrix.of(added)[:] = arc.into[:, :, None] * (left * top)
             norm = gap.norm(dim=1, keepdim=True)
-            again = _start(matrix, a, q).expand_as(q).where(right, _start(matrix, b, q))
+            for_left, for_right = (_start(matrix, length, q.dtype, q.device) for length in (a, b))
+            again = for_left.expand_as(q).where(right, for_right)
             unit = memory[2][:, None] * gap / norm.where(norm > 0, 1.0)
             next_vectors[:, at : at + matrix.longest] = unit.where(norm > 0, again)
             at += matrix.longest
-        return added, (next_vectors, memory[1] + 1, memory[2])
+        turn = RIGHT - (memory[1] != LEFT).to(memory[1].dtype)  # left after the first and after right
+        return added, (next_vectors, turn, memory[2])
 
     def _places(self) -> Iterator[tuple[int, int | None]]:
         """What is no matrix, as first and last place."""

@@ -1,4 +1,4 @@
-"""RelaySGD: on a tree, models are passed on as they are, so that each client gets the mean of all, some iterations late."""
+"""RelaySGD: on a tree, clients pass models on as they are: each gets the mean of all, some iterations late."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ ENTRY = Entry(
     line="passes sums of models on through a tree; exact where every client steps, whatever links are silent",
     schedule="dspodfl.algorithms.schedules:dspodfl",
     rule=f"{__name__}:Relay",
-    reference="Vogels, He, Koloskova, Karimireddy, Lin, Stich and Jaggi, NeurIPS 2021; the last message of a silent link "
-    "is kept",
+    reference="Vogels, He, Koloskova, Lin, Karimireddy, Stich and Jaggi, NeurIPS 2021; silent links keep their last "
+    "message",
     aliases=("relay_sgd", "relaysum"),
     order=520,
     sends="1 model and a count",
-    update="Θ̂ = Θ − αVG\nm_ij = θ̂_i + Σ_{l≠j} m_li,  c_ij = 1 + Σ_{l≠j} c_li where link (i, j) fires; else the last ones stay\n"
+    update="Θ̂ = Θ − αVG\nm_ij = θ̂_i + Σ_{l≠j} m_li,  c_ij = 1 + Σ_{l≠j} c_li  where link (i, j) fires\n"
     "θ_i ← ((n − Σ_j c_ji) θ̂_i + Σ_j m_ji) / n  where i steps or a link of i fires",
-    when="The graph is a tree, and data differ between clients: where every client steps, it goes to the minimizer of the "
-    "mean. Where clients are sporadic it goes where busy clients pull it, as DSpodFL does. It is refused on other graphs.",
+    when="The graph is a tree, and data differ between clients: where every client steps, it goes to the minimizer of "
+    "the mean. Where clients are sporadic it goes where busy clients pull it, as DSpodFL does. Other graphs are refused.",
 )
 
 
@@ -71,8 +71,8 @@ class Relay:
         """
         graph = topology.graph
         if not graph.connected or graph.links != graph.n - 1:
-            found = f"{graph.n} clients and {graph.links} links" + ("" if graph.connected else ", not connected")
-            allowed = f"another algorithm on this graph ({found}): it needs a tree, such as graph.kind = 'path' or 'star'"
+            found = f"{graph.n} clients, {graph.links} links" + ("" if graph.connected else ", not connected")
+            allowed = f"another algorithm: this one needs a tree, such as graph.kind = 'path' or 'star', not {found}"
             raise InputError("algorithms", "relay", allowed)
 
     def sent(self, p: int) -> int:
