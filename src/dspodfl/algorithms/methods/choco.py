@@ -45,8 +45,8 @@ ENTRY = Entry(
             check=lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
         ),
         "gamma": Setting(
-            line="how far a client goes towards what its neighbours have sent: by default δ of the compressor, the kept "
-            "share of top_k and random_k, 1/(1 + ω) of qsgd, 1 of identity, and only 1/p of sign",
+            line="how far a client goes towards what its neighbours have sent: by default δ of the compressor, the "
+            "kept share of top_k and random_k, 1/(1 + ω) of qsgd, 1 of identity, and only 1/p of sign",
             allowed="a number in (0, 1]",
             check=_in_unit_interval,
         ),
@@ -57,7 +57,7 @@ ENTRY = Entry(
     sends="a compressed model",
     update="Θ̂ = Θ − αVG\ns_ij ← s_ij + Q(θ̂_i − s_ij) where link (i, j) fires: what i has told j, known to both\n"
     "θ_i ← θ̂_i + γ Σ_j r_ij v̂_ij (s_ji − s_ij)",
-    when="Bytes are scarce: a use of a link costs a fifth of a model with the default top_k, less with a smaller share. "
+    when="Bytes are scarce: a use of a link costs a fifth of a model by default, and less with a smaller share. "
     "Consensus takes more iterations, and too large a γ diverges. With sign, give γ: its default is safe for any "
     "vector, and far too small for most.",
 )

@@ -32,7 +32,7 @@ ENTRY = Entry(
     update="Θ̂ = Θ − αVG\nm_ij = θ̂_i + Σ_{l≠j} m_li,  c_ij = 1 + Σ_{l≠j} c_li  where link (i, j) fires\n"
     "θ_i ← ((n − Σ_j c_ji) θ̂_i + Σ_j m_ji) / n  where i steps or a link of i fires",
     when="The graph is a tree, and data differ between clients: where every client steps, it goes to the minimizer of "
-    "the mean. Where clients are sporadic it goes where busy clients pull it, as DSpodFL does. Other graphs are refused.",
+    "the mean. Where clients are sporadic it goes where busy clients pull it, as DSpodFL. Other graphs are refused.",
 )
 
 
