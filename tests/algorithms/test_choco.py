@@ -11,7 +11,8 @@ from tests.algorithms.listed import random_events, states, still
 from tests.worlds import final, make_run, scattered
 
 from dspodfl import rng
-from dspodfl.algorithms import Algorithm, bytes_sent, make
+from dspodfl.algorithms import Algorithm, Arc, PerLink, bytes_sent, make
+from dspodfl.algorithms.compressors import COMPRESSORS, contraction
 from dspodfl.algorithms.methods.choco import Choco
 from dspodfl.algorithms.rules import AdaptThenCombine
 from dspodfl.errors import InputError
@@ -189,6 +190,54 @@ def test_compressing_models_themselves_stalls():
     late, later = (spread(mutant(iterations, 0.2, models_compressed_themselves)) for iterations in (3000, 4000))
     assert late > 1
     assert later == pytest.approx(late, rel=0.2)
+
+
+# --- rows that are padded, as on a GPU ------------------------------------------------------------------------------
+
+
+class Backwards:
+    """Rows have their four numbers backwards, and two columns of padding."""
+
+    parameters = 4
+
+    def flat(self, x):
+        return x[:, :4].flip(1)
+
+    def packed(self, x):
+        return torch.cat([x.flip(1), x.new_zeros(len(x), 2)], dim=1)
+
+
+class Padded:
+    """An iteration of two clients and a link that fires."""
+
+    layout = Backwards()
+    k, v, lr = 0, torch.ones(2, 1), torch.ones(2, 1)
+
+    def gradient(self, x, scale):
+        return torch.zeros_like(x)
+
+    def words(self, stream, slots):
+        return rng.words(0, stream, torch.arange(2), slots=slots)
+
+    def exchange(self, x, send, receive, memory):
+        message = send(x, memory.rows)
+        half = torch.full((2, 1), 0.5)
+        added, new = receive(x, message, message.flip(0), memory.rows, Arc(half, half, half, None))
+        return added, PerLink(new)
+
+
+@pytest.mark.parametrize(
+    "rule", [Choco(share=0.5), Choco("random_k", share=0.5), Choco("qsgd"), Choco("sign")], ids=repr
+)
+def test_padding_is_neither_counted_nor_sent(rule):
+    theta = Padded.layout.packed(torch.tensor([[1.0, -2.0, 2.0, 0.5], [0.0, 3.0, 1.0, -1.0]]))
+    new, told = rule.step(theta, rule.init(theta, 1), Padded())
+    q = COMPRESSORS[rule.compressor](**({"share": 0.5} if rule.share else {}))
+    flat = Padded.layout.flat(theta)
+    message = contraction(q, flat, Padded().words(Stream.COMPRESS, max(q.slots(4), 1)))
+    change = q.delta(4) * 0.5 * (message.flip(0) - message)
+    assert torch.allclose(new, theta + Padded.layout.packed(change), atol=1e-7)
+    assert all(a.shape == (2, 6) and not a[:, 4:].any() for a in told.rows)
 
 
 # --- settings and bytes ---------------------------------------------------------------------------------------------
