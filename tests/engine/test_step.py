@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from tests.worlds import MODELS, final, graphs, make_run
 
 from dspodfl import rng
 from dspodfl.algorithms import PerLink
+from dspodfl.network import Part
 from dspodfl.rng import Stream
 
 ITERATIONS = 30
@@ -151,3 +153,36 @@ def test_what_is_evaluated_may_be_other_than_what_is_trained():
     ):
         assert (half - whole / 2).abs().max() < 1e-12
     assert_any_state_is_gone_on_from(runs, model, rule=Halved())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Remembers the neighbour's number of uses at every end; adds up all ends, also of links that are silent."""
+
+    def init(self, theta, links):
+        return PerLink((theta.new_zeros(2 * links, 1), theta.new_ones(2 * links)))
+
+    def step(self, theta, state, at):
+        def send(x, memory):
+            return memory[0] + 1, x[:, :0]
+
+        def receive(x, mine, theirs, memory, arc):
+            return mine[1], (theirs[0], memory[1])
+
+        nothing, ends = at.exchange(theta, send, receive, state)
+        assert nothing.shape == (len(theta), 0)
+        uses, degree = at.total(ends)
+        return (uses + 1000 * degree[:, None] + 1e6 * at.n).expand_as(theta).clone(), ends
+
+
+def test_memory_is_added_up_over_all_links_of_a_client_and_a_step_knows_the_size_of_its_run():
+    model, data = MODELS["svm"]()
+    runs = [make_run("dspodfl", seed, n=n, data=data) for seed, n in ((0, 5), (1, 7))]
+    for run, found in zip(runs, final(runs, model, iterations=ITERATIONS, rule=Counts()), strict=True):
+        graph = run.rates.graph
+        events = run.schedule(np.arange(ITERATIONS), Part.whole(graph, run.seed), run.rates)
+        uses = np.zeros(graph.n)
+        np.add.at(uses, graph.edges.ravel(), np.repeat(events.v_hat.sum(axis=0), 2))
+        assert found[:, 0].tolist() == (uses + 1000 * graph.degree + 1e6 * graph.n).tolist()
+    looks, _, _ = split_up(runs, model, 3, rule=Counts())
+    assert_the_same(runs, model, looks, rule=Counts())

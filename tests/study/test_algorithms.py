@@ -421,3 +421,23 @@ def test_the_theory_is_about_one_rule(line):
 def test_a_configuration_with_tables_is_the_same_after_a_round_trip():
     config = tiny(algorithms=["dgd", ATC, {"name": "dfedavg", "settings": {"period": 2}, "label": "D"}])
     assert Config(**config.model_dump()) == Config(**config.model_dump(mode="json")) == config
+
+
+def test_a_rule_may_know_the_shapes_of_the_model():
+    config = Config(seeds=1, algorithms=["power_gossip", "choco"], data={"name": "synthetic"}, train={"iterations": 5})
+    _, study = build(config)
+    shapes = tuple(tuple(shape) for shape in study.model.shapes.values())
+    assert [getattr(method.rule, "shapes", None) for method in study.algorithms] == [shapes, None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"gamma": 1.5}, "gamma = 1.5: must be a number in (0, 1]"),
+        ({"compressor": "qsgd", "share": 0.5}, "share = 0.5"),
+    ],
+)
+def test_bad_settings_of_a_compressed_method_are_refused_by_their_key(settings, said):
+    with pytest.raises((ConfigError, InputError)) as caught:
+        build(Config(algorithms=[{"name": "choco", "settings": settings}], data={"name": "synthetic"}))
+    assert said in str(caught.value)

@@ -12,6 +12,7 @@ from .base import declared_mixes as declared_mixes
 from .base import draws_independently as draws_independently
 from .base import evaluated_models as evaluated_models
 from .base import evaluates_other_models as evaluates_other_models
+from .base import fitted as fitted
 from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
@@ -88,6 +89,7 @@ __all__ = [
     "dspodfl",
     "evaluated_models",
     "evaluates_other_models",
+    "fitted",
     "fused_kernel",
     "known_rules",
     "label_problem",

@@ -81,8 +81,9 @@ class Independent(Schedule, Protocol):
 class Rule(Protocol):
     """How: θ, state = rule.step(θ, state, at).
 
-    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), and ``sent(p)``, the bytes
-    that a client sends over a link in one use (default: 4p, one model in float32).
+    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), ``sent(p)``, the bytes
+    that a client sends over a link in one use (default: 4p, one model in float32), and ``fit(shapes)``, which gives the
+    same rule for a model with parameter tensors of these shapes.
     """
 
     def init(self, theta: Tensor, links: int) -> Any:
@@ -158,6 +159,24 @@ def bytes_sent(rule: Rule, p: int) -> int:
     """
     sent = getattr(rule, "sent", None)
     return FLOAT_BYTES * p if sent is None else int(sent(p))
+
+
+def fitted(rule: Rule, shapes: tuple[tuple[int, ...], ...]) -> Rule:
+    """Return a rule that knows the shapes of the model, if it wants to.
+
+    Args:
+        rule: The rule.
+        shapes: The shapes of the parameter tensors, in the order of ``named_parameters``.
+
+    Returns:
+        What its ``fit(shapes)`` gives, else the rule as it is.
+
+    >>> from dspodfl.algorithms import Simultaneous
+    >>> fitted(Simultaneous(), ((3, 2), (3,)))
+    Simultaneous()
+    """
+    fit = getattr(rule, "fit", None)
+    return rule if fit is None else fit(shapes)
 
 
 def draws_independently(schedule: object) -> TypeGuard[Independent]:

@@ -90,6 +90,11 @@ class Step(Protocol):
         ...
 
     @property
+    def n(self) -> Tensor:
+        """The number of clients of each client's run, (clients, 1)."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Where the parameters are in the rows of the models."""
         ...
@@ -124,6 +129,17 @@ class Step(Protocol):
         Returns:
             What is added to each client, summed over its links in their order, (clients, …); and the memory, changed
             where links fire.
+        """
+        ...
+
+    def total(self, memory: PerLink) -> tuple[Tensor, ...]:
+        """Add up memory over all links of each client, whether they fire or not.
+
+        Args:
+            memory: The memory at the ends of links, (2 · links, …).
+
+        Returns:
+            Of each tensor, the sum over the client's ends in the order of the links, (clients, …).
         """
         ...
 

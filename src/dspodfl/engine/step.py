@@ -156,6 +156,13 @@ class Stage:
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._fired = None
 
+    @cached_property
+    def n(self) -> Tensor:
+        """The number of clients of the run of each client held here, (clients, 1)."""
+        shard = self.split.shard
+        count = np.repeat([run.clients for run in shard.stack.runs], [rows.stop - rows.start for rows in shard.rows])
+        return torch.from_numpy(count).to(self.problem.device, self.problem.dtype)[:, None]
+
     @property
     def fired(self) -> Fired:
         """The ends that fire; found out when a rule first exchanges."""
@@ -190,6 +197,11 @@ class StackStep:
         count = fires.new_zeros(ends.rows).index_add_(0, ends.client, fires.repeat_interleave(2))
         return (count[: len(self.v)] > 0)[:, None]
 
+    @property
+    def n(self) -> Tensor:
+        """The number of clients of each client's run. Shape: (clients, 1)."""
+        return self._stage.n
+
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
         inputs, targets = self._stage.batches[self._t]
@@ -200,6 +212,18 @@ class StackStep:
         seed, client = self._stage.split.shard.addresses(self._stage.problem.device)
         at = torch.full_like(seed, self.k)
         return rng.words(seed, stream, client, k=at, slots=slots)
+
+    def total(self, memory: PerLink) -> tuple[Tensor, ...]:
+        """Add up memory over all links of each client. Shapes: (2 · links, …) -> (clients, …) of each tensor."""
+        ends, clients = self._stage.ends, len(self.v)
+        totals = tuple(a.new_zeros((ends.rows, *a.shape[1:])) for a in memory.rows)
+        for out, a in zip(totals, memory.rows, strict=True):
+            if a.device.type == "cpu":
+                out.index_add_(0, ends.client, a)
+            else:
+                for rows, some in ends.by_position:
+                    out.index_add_(0, rows, a.index_select(0, some))
+        return tuple(out[:clients] for out in totals)
 
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire, (clients, most, width), and which there are."""
@@ -336,7 +360,7 @@ def _cut(rows: Tensor, bounds: list[int]) -> list[Tensor | None]:
 
 def _swapped(message: Any) -> Any:
     """The messages of the other ends, where both ends of a link come one after the other."""
-    return tree(lambda a: a.view(-1, 2, *a.shape[1:]).flip(1).view(a.shape), message)
+    return tree(lambda a: a.view(len(a) // 2, 2, *a.shape[1:]).flip(1).view(a.shape), message)
 
 
 def _summed(total: Any, x: Any, rows: Tensor, added: Any) -> Any:

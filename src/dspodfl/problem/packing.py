@@ -37,6 +37,7 @@ class Packing:
             self.width = stacked.width if stacked is not None else model.parameters
         self._outputs, self._has_bias, self._stacked = model.outputs, has_bias(model), stacked
         self._order = _linear_order(model, device) if model.is_linear else None
+        self._inverse = None if self._order is None else torch.argsort(self._order)
 
     def pack(self, theta: Tensor) -> Tensor:
         """Convert models to the packed order. Shapes: (clients, p) -> (clients, width)."""
@@ -54,10 +55,10 @@ class Packing:
         """Convert packed models back to the flat order. Shapes: (clients, width) -> (clients, p)."""
         if self._stacked is not None:
             return self._stacked.unpack(packed)
-        if self._order is None:
+        if self._inverse is None:
             return packed
         dense = packed.view(len(packed), -1, self.stride)[:, :, : self.features].reshape(len(packed), -1)
-        return dense[:, torch.argsort(self._order)]
+        return dense[:, self._inverse]
 
     def augmented(self, x: Tensor) -> Tensor:
         """Add the constant 1 and the padding of packed linear models to flat inputs. (..., D) -> (..., stride)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, make, without_code
+from dspodfl.algorithms import ALGORITHMS, Algorithm, fitted, make, without_code
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.engine import Run, horizon
@@ -63,7 +63,9 @@ def build(
     progress = _Progress(config, on_progress)
     learning_rate = _learning_rate(config)
     data, model = build_problem(config, inputs, {} if library is None else library, progress.tell)
+    shapes = tuple(tuple(shape) for shape in model.shapes.values())
     methods = [_method(given, config, inputs) for given in config.algorithms]
+    methods = [replace(method, rule=fitted(method.rule, shapes)) for method in methods]
     for method in methods:
         check_rule(method.label, method.rule, model.parameters)
     maker = _SettingMaker(config, inputs, learning_rate, methods, model, progress)

@@ -82,7 +82,7 @@ class _Trial:
 
     def __init__(self, theta: Tensor) -> None:
         self.k, self.v, self.lr = 0, theta.new_ones((_CLIENTS, 1)), theta.new_full((_CLIENTS, 1), 0.1)
-        self.linked = self.v > 0
+        self.linked, self.n = self.v > 0, theta.new_full((_CLIENTS, 1), float(_CLIENTS))
         self.layout = _Flat(theta.shape[1], ((theta.shape[1],),))
         self._end = torch.tensor([end for edge in _EDGES for end in edge])
 
@@ -100,10 +100,14 @@ class _Trial:
         mine = memory.rows if memory is not None else None
         message = send(own, mine)
         weight = self.v.new_full((len(self._end), 1), 0.25)
-        theirs = tree(lambda a: a.view(-1, 2, *a.shape[1:]).flip(1).view(a.shape), message)
+        theirs = tree(lambda a: a.view(len(a) // 2, 2, *a.shape[1:]).flip(1).view(a.shape), message)
         added, new = receive(own, message, theirs, mine, Arc(weight, weight, weight, weight))
         total = tree(lambda a: a.new_zeros((_CLIENTS, *a.shape[1:])).index_add_(0, self._end, a), added)
         return total, PerLink(tuple(new)) if memory is not None else None
+
+    def total(self, memory: PerLink) -> tuple[Tensor, ...]:
+        """The sums of both links."""
+        return tuple(a.new_zeros((_CLIENTS, *a.shape[1:])).index_add_(0, self._end, a) for a in memory.rows)
 
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of the neighbours."""
