@@ -149,11 +149,13 @@ def plan(graph: Graph, budget: float) -> Plan:
         The plan.
 
     Raises:
-        InputError: The graph has no link, or more than `MAX_CLIENTS` clients.
+        InputError: The graph has more than `MAX_CLIENTS` clients.
     """
-    if graph.n > MAX_CLIENTS or not graph.links:
-        allowed = f"used on a graph with links, of at most {MAX_CLIENTS} clients"
-        raise InputError("algorithms", "matcha", f"{allowed} (this one has {graph.n}, and {graph.links} links)")
+    if graph.n > MAX_CLIENTS:
+        allowed = f"used on a graph of at most {MAX_CLIENTS} clients (this one has {graph.n})"
+        raise InputError("algorithms", "matcha", allowed)
+    if not graph.links:
+        return Plan(np.zeros(0, dtype=np.int64), np.zeros(0), 0.0, 1.0)
     of = matchings(graph)
     probability = probabilities(graph, of, budget)
     weight, radius = best_weight(graph, of, probability)
@@ -246,7 +248,9 @@ def best_weight(graph: Graph, of: np.ndarray, probability: np.ndarray) -> tuple[
 
     mean = laplacian(graph, probability[of])
     varied = laplacian(graph, (probability * (1.0 - probability))[of])
-    square, rest = mean @ mean + 2.0 * varied, np.eye(graph.n) - 1.0 / graph.n
+    value, vectors = np.linalg.eigh(mean)
+    alone = vectors[:, value <= 1e-9 * value[-1]]  # 1; a vector for each part, where the graph is not connected
+    square, rest = mean @ mean + 2.0 * varied, np.eye(graph.n) - alone @ alone.T
 
     def radius(a: float) -> float:
         return float(np.linalg.eigvalsh(rest - 2.0 * a * mean + a**2 * square)[-1])
@@ -285,7 +289,9 @@ class Matcha:
     def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
         """Return the events of a part at iterations k."""
         found = self.plan(rates.graph)
-        fires = rng.bernoulli(self.draws.common(k, part, slots=len(found.probability)), found.probability)
+        fires = np.zeros((len(k), 0), dtype=bool)
+        if len(found.probability):
+            fires = rng.bernoulli(self.draws.common(k, part, slots=len(found.probability)), found.probability)
         return Events(np.ones((len(k), len(part.client)), dtype=bool), fires[:, found.of[part.link]])
 
     def weights(self, k: np.ndarray, graph: Graph) -> np.ndarray:
