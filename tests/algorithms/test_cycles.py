@@ -6,7 +6,7 @@ import torch
 from tests.algorithms.instance import DATA, MODEL, RING, N, X, Y, models
 from tests.worlds import advance, make_run
 
-from dspodfl.algorithms import Constant, make
+from dspodfl.algorithms import RULES, Constant, make
 from dspodfl.algorithms.base import Algorithm
 from dspodfl.algorithms.cycles import AveragingCycle, averages_at, complete, cycle
 from dspodfl.algorithms.rules import adapt_then_combine
@@ -82,13 +82,7 @@ def test_gossip_pga_uses_the_graph_and_all_pairs_at_every_period(iterations):
 @pytest.mark.parametrize("order", ["adapt_then_combine", "simultaneous"])
 def test_a_cycle_is_its_plain_loop(name, settings, order):
     schedule = schedule_of(name, **settings)
-    assert (models(_rule(order), schedule=schedule, iterations=50) - plain(schedule, 50, order)).abs().max() < 1e-10
-
-
-def _rule(order):
-    from dspodfl.algorithms import RULES
-
-    return RULES[order]
+    assert (models(RULES[order], schedule=schedule, iterations=50) - plain(schedule, 50, order)).abs().max() < 1e-10
 
 
 def test_ldsgd_without_local_steps_is_dgd_to_the_bit():

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from tests.edge import on_the_cpu, tiny
 
-from dspodfl import InputError, run
+from dspodfl import ConfigError, InputError, run
 from dspodfl.algorithms import Algorithm
 from dspodfl.config import footprint
 from dspodfl.network import Events
@@ -55,7 +54,7 @@ def test_a_study_of_mixed_graphs_is_its_studies_apart_to_the_last_bit():
 def test_tables_and_pictures_show_the_graph_of_the_study():
     found = run(tiny(algorithms=["dspodfl", "local_sgd"], clients={"count": 5}))
     assert (found.clients["degree"] == 2).all()
-    assert len(found.settings[0]["edges"]) == 5 and found.summary["seeds"]["0"]["links"] == 5
+    assert len(found.settings[0]["edges"]) == 5
 
 
 def test_link_uses_are_those_of_the_own_graph():
@@ -146,7 +145,7 @@ def test_errors_in_the_graph_of_a_users_schedule_name_the_algorithm():
     ],
 )
 def test_bad_settings_are_refused_with_field_value_and_what_is_allowed(given, field):
-    with pytest.raises(InputError, match=rf"algorithms.settings.{field} = .*must be"):
+    with pytest.raises(ConfigError, match=rf"algorithms.settings.{field} = .*must be"):
         tiny(algorithms=[given])
 
 
@@ -154,4 +153,3 @@ def test_models_of_a_global_average_are_equal():
     found = run(tiny(algorithms=["gossip_pga"], clients={"count": 5}, train={"iterations": 6}, eval={"every": 3}))
     apart = found.metrics.set_index("iteration")["consensus_error"]
     assert apart[6] < 1e-9 < apart[3]
-    assert torch.is_tensor(torch.tensor(apart[6]))
