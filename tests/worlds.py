@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
-from dspodfl.algorithms import PAPER, named
+from dspodfl.algorithms import PAPER, named, own_graph, own_topology
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Counters, Run, Stack, simulate
@@ -131,16 +131,22 @@ def make_run(
     learning_rate=None,
     **rates,
 ):
-    """A run on a random graph with uniform rates, or whatever else is given; ``data`` may be a Dataset."""
+    """A run on a random graph with uniform rates, or whatever else is given; ``data`` may be a Dataset.
+
+    A schedule that has a graph or weights of its own gets them.
+    """
     if topology is None:
         topology = Static(graph if graph is not None else erdos_renyi(n, seed))
-    graph = topology.graph
+    schedule = schedule or named(algorithm)
+    own = own_graph(schedule, topology.graph)
+    graph = topology.graph if own is None else own.graph
+    drawn = Rates(graph, seed, sgd or Uniform(), link or Uniform(), **rates)
     return Run(
         algorithm=algorithm,
         seed=seed,
-        topology=WeightedTopology(topology, weights),
-        rates=Rates(graph, seed, sgd or Uniform(), link or Uniform(), **rates),
-        schedule=schedule or named(algorithm),
+        topology=own_topology(schedule, WeightedTopology(topology, weights), drawn, seed, own),
+        rates=drawn,
+        schedule=schedule,
         data=federation(data, graph.n, seed) if isinstance(data, Dataset) else data,
         learning_rate=learning_rate or Constant(0.1),
     )

@@ -39,9 +39,17 @@ def recorded(rates, seed=0):
     return Replay(Events(v, v_hat), rates.graph.edges)
 
 
+CYCLES = ("local_sgd", "ldsgd", "post_local", "gossip_pga")
+CLOCKS = ("pairwise_gossip", "ad_psgd", "swift")
 EVERY = {
     **{name: lambda rates, name=name: named(name) for name in PAPER},
     "dfedavg with a period": lambda rates: named("dfedavg", period=3),
+    **{name: lambda rates, name=name: named(name) for name in CYCLES},
+    "post_local with a start": lambda rates: named("post_local", start=7, period=3),
+    **{name: lambda rates, name=name: named(name) for name in CLOCKS},
+    "swift every second time": lambda rates: named("swift", every=2),
+    "pairwise, drawn": lambda rates: named("pairwise_gossip", clocks="rates", steps="drawn"),
+    "matcha": lambda rates: named("matcha"),
     "custom": lambda rates: Alternating(),
     "replay": recorded,
 }

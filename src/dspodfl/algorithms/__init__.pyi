@@ -28,6 +28,8 @@ from .local import Local as Local
 from .making import make as make
 from .making import named as named
 from .making import without_code as without_code
+from .own_network import own_graph as own_graph
+from .own_network import own_topology as own_topology
 from .registry import ALGORITHMS as ALGORITHMS
 from .registry import ORDERS as ORDERS
 from .registry import PAPER as PAPER
@@ -100,6 +102,8 @@ __all__ = [
     "make",
     "named",
     "needs_probability",
+    "own_graph",
+    "own_topology",
     "registered_name",
     "rests_without_events",
     "rule_problem",

@@ -5,6 +5,8 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 | of | attribute | meaning | without it |
 |---|---|---|---|
 | a schedule | ``independent = True`` | events are independent, with known ``probabilities`` | it is called for events |
+| a schedule | ``graph(base)`` | the graph that it runs on (`dspodfl.algorithms.own_network`) | that of the study |
+| a schedule | ``weights(k, graph)`` | its own mixing weights (`dspodfl.algorithms.own_network`) | ``graph.weights`` |
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
 | a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |

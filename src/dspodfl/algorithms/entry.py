@@ -64,6 +64,8 @@ class Entry:
     """Whether it runs on directed graphs."""
     takes_local: bool = True
     """Whether steps are along plain gradients, so that ``local`` transformations and ``inverse_rates`` make sense."""
+    complete: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether it uses the links of all pairs of clients in place of [graph], by its settings; None: it never does."""
     update: str = ""
     """The update as docs/algorithms.md prints it: one formula a line, in the notation of that page."""
     when: str = ""

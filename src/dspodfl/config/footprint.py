@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dspodfl.algorithms import ALGORITHMS
 from dspodfl.config import data as data_tables
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import schema
@@ -99,7 +100,7 @@ def estimate(config: schema.Config, *, graph: bool = True, data: bool = True) ->
         The demands of it, for all seeds together.
 
     """
-    demands = [_runs(config)]
+    demands = [_runs(config), *_complete_graphs(config)]
     if graph:
         demands += _graphs(config)
     if data:
@@ -208,6 +209,22 @@ def _graphs(config: schema.Config) -> Iterator[Demand]:
     held = total * (_HELD_BYTES + len(turns) + 1)
     what = f"graphs of about {total:,.0f} links a seed"
     yield Demand(what, "clients.count", n, building + seeds * held, seeds * seconds)
+
+
+def _complete_graphs(config: schema.Config) -> Iterator[Demand]:
+    """The complete graph of each seed, where algorithms use one; they share it."""
+    n, pairs = config.clients.count, config.clients.count * (config.clients.count - 1) / 2
+    users = [given for given in config.algorithms if _uses_all_pairs(given)]
+    if users:
+        what = f"complete graphs of {pairs:,.0f} links a seed, on which an algorithm averages"
+        size = pairs * (_LINK_BYTES + config.seeds * _HELD_BYTES)
+        yield Demand(what, "clients.count", n, size, config.seeds * pairs * _LINK_SECONDS)
+
+
+def _uses_all_pairs(given: Any) -> bool:
+    table: Any = {"name": given} if isinstance(given, str) else dict(given)
+    entry = ALGORITHMS.get(table.get("name") or table.get("schedule") or "")
+    return entry is not None and entry.complete is not None and entry.complete(table.get("settings") or {})
 
 
 def _walks(config: schema.Config, dynamics: Any) -> tuple[Demand, float]:

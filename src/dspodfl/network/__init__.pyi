@@ -21,6 +21,7 @@ from .generators import generate as generate
 from .graph import Graph as Graph
 from .graph import as_graph as as_graph
 from .graph_io import read_graph as read_graph
+from .own_weights import OwnWeights as OwnWeights
 from .part import Part as Part
 from .rates import LAWS as LAWS
 from .rates import Rates as Rates
@@ -51,6 +52,7 @@ __all__ = [
     "Events",
     "Graph",
     "Kind",
+    "OwnWeights",
     "Part",
     "Rates",
     "Spent",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
 
-from dspodfl.algorithms import LearningRate
+from dspodfl.algorithms import LearningRate, Schedule, own_graph, own_topology
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.config import schema
-from dspodfl.errors import LEAST, InputError
+from dspodfl.errors import LEAST, InputError, user_code
 from dspodfl.network import DYNAMICS, LAWS, Graph, Static, WeightedTopology, generate, rates, read_graph
 
 Tell = Callable[[str, float], None]
@@ -63,6 +63,62 @@ def build_network(
     topology = maker.topology(base, longest)
     tell("rates", 0.5)
     return Network(topology, maker.rates(topology.graph, learning_rate))
+
+
+def own_networks(
+    config: schema.Config,
+    seed: int,
+    learning_rate: LearningRate,
+    shared: Network,
+    schedules: Mapping[str, Schedule],
+) -> dict[str, Network]:
+    """Build the networks of the algorithms that run on a graph, or with weights, of their own.
+
+    The rates of clients, and of links that both graphs have, are those of the shared network: they are drawn at the
+    same addresses. Algorithms on the same graph share its rates.
+
+    Args:
+        config: The resolved configuration.
+        seed: The seed, where ``rates.seed`` says no other.
+        learning_rate: The step size, with which rates may grow.
+        shared: The network of the study.
+        schedules: Algorithm -> its schedule.
+
+    Returns:
+        Algorithm -> its network, of those that have their own.
+
+    Raises:
+        InputError: An algorithm needs a graph of its own where links come and go, or where their rates are listed.
+    """
+    maker = _Maker(config, seed, None, lambda what, share: None)
+    drawn = {shared.rates.graph.edges.tobytes(): shared.rates}
+    found: dict[str, Network] = {}
+    for label, schedule in schedules.items():
+        with user_code.guarded("algorithms", label, "run on a graph and with weights of its own, but it"):
+            unweighted = own_graph(schedule, shared.rates.graph)
+        its = shared.rates
+        if unweighted is not None:
+            _check_own_graph(config, label)
+            key = unweighted.graph.edges.tobytes()
+            if key not in drawn:
+                drawn[key] = maker.rates(unweighted.graph, learning_rate)
+            its = drawn[key]
+        with user_code.guarded("algorithms", label, "run on a graph and with weights of its own, but it"):
+            topology = own_topology(schedule, shared.topology, its, seed, unweighted)
+        if topology is not shared.topology:
+            found[label] = Network(topology, its)
+    return found
+
+
+def _check_own_graph(config: schema.Config, label: str) -> None:
+    """Refuse an algorithm with a graph of its own where it has no meaning: links that come and go, listed rates."""
+    kind, law = config.graph.dynamics.kind, config.rates.link.law
+    if kind != "static":
+        allowed = f"another algorithm where graph.dynamics.kind = {kind!r}: it runs on a graph of its own, which stays"
+        raise InputError("algorithms", label, allowed)
+    if law in ("list", "csv"):
+        allowed = f"another algorithm where rates.link.law = {law!r}: it uses links that are not in [graph]"
+        raise InputError("algorithms", label, allowed)
 
 
 @dataclass(frozen=True, eq=False)

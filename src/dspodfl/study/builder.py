@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from dspodfl.network import Events, Part, Rates
 from dspodfl.problem import models
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.study.brought import with_rule
-from dspodfl.study.build_network import Network, build_network
+from dspodfl.study.build_network import Network, build_network, own_networks
 from dspodfl.study.build_problem import build_problem, check_optimum, with_optimum
 from dspodfl.study.rule_check import check_rule
 from dspodfl.study.study import Method, Setting, Study, link_bytes
@@ -71,7 +71,8 @@ def build(
     maker = _SettingMaker(config, inputs, learning_rate, methods, model, progress)
     settings = [maker.setting(seed, federation) for seed, federation in data.items()]
     if inputs.code or not user_names(config, algorithms=False):
-        footprint.check_model(config, model, settings[0].rates.graph.links)
+        graphs = [settings[0].rates.graph, *(network.rates.graph for network in settings[0].own.values())]
+        footprint.check_model(config, model, max(graph.links for graph in graphs))
         check_optimum(model, data[config.seed])
         known = with_optimum(model, [setting.data for setting in settings])
         settings = [replace(setting, data=federation) for setting, federation in zip(settings, known, strict=True)]
@@ -134,7 +135,7 @@ class _SettingMaker:
         caps: dict[str, tuple[int, int]] = {}
 
         def duration(first: Network) -> int:
-            caps.update(self._caps(seed, first, data))
+            caps.update(self._caps(seed, first, self._own(seed, first), data))
             return max(most for most, _ in caps.values())
 
         network = build_network(
@@ -145,15 +146,24 @@ class _SettingMaker:
             duration=duration,
             tell=partial(self.progress.tell, seed),
         )
-        caps = caps or self._caps(seed, network, data)
+        own = self._own(seed, network)
+        caps = caps or self._caps(seed, network, own, data)
         budget = self.config.train.budget
-        return Setting(seed, network.topology, network.rates, data, self.learning_rate, budget, caps)
+        return Setting(seed, network.topology, network.rates, data, self.learning_rate, budget, caps, own)
 
-    def _caps(self, seed: int, network: Network, data: Federation) -> dict[str, tuple[int, int]]:
+    def _own(self, seed: int, network: Network) -> dict[str, Network]:
+        """Return the networks of the algorithms that have a graph or weights of their own."""
+        schedules = {method.label: method.schedule for method in self.methods}
+        return own_networks(self.config, seed, self.learning_rate, network, schedules)
+
+    def _caps(
+        self, seed: int, shared: Network, own: Mapping[str, Network], data: Federation
+    ) -> dict[str, tuple[int, int]]:
         """Return the most iterations of each algorithm's run, and the number that it is expected to take."""
         train, found = self.config.train, {}
         for method in self.methods:
             label, schedule = method.label, method.schedule
+            network = own.get(label, shared)
             if label not in ALGORITHMS:
                 _check_schedule(label, schedule, network.rates, seed)
             run = Run(

@@ -13,8 +13,8 @@ from dspodfl.engine import Run
 from dspodfl.problem.data import Federation
 from dspodfl.study.study import Setting
 
-Members = dict[int, tuple[np.ndarray, list[list[int]]]]
-"""Seed -> how many samples each client holds, and which labels."""
+Members = dict[int, tuple[np.ndarray, list[list[int]], np.ndarray]]
+"""Seed -> how many samples each client holds, which labels, and how many neighbours it has in the study's graph."""
 
 
 def members(settings: Sequence[Setting]) -> Members:
@@ -24,9 +24,9 @@ def members(settings: Sequence[Setting]) -> Members:
         settings: The setting of each seed.
 
     Returns:
-        Seed -> the number of samples and the labels of each client.
+        Seed -> the number of samples, the labels and the degree of each client.
     """
-    return {found.seed: (found.data.sizes, _labels(found.data)) for found in settings}
+    return {found.seed: (found.data.sizes, _labels(found.data), found.rates.graph.degree) for found in settings}
 
 
 def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: Members) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: 
                     "seed": run.seed,
                     "client": np.arange(run.clients),
                     "name": [graph.label(i) for i in range(run.clients)],
-                    "degree": graph.degree,
+                    "degree": held[run.seed][2],
                     "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
                     "samples": held[run.seed][0],
                     "labels": held[run.seed][1],

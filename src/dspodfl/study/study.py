@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -14,6 +14,7 @@ from dspodfl.engine import Run
 from dspodfl.network import LONGEST, Budget, EndedBy, Rates, WeightedTopology, ended_by
 from dspodfl.problem.data import Federation
 from dspodfl.problem.models import Model
+from dspodfl.study.build_network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class Setting:
         learning_rate: The step size at each iteration.
         budget: What a run may spend; None: no limit but iterations.
         caps: Algorithm -> the most iterations of its run, and the number that it is expected to take.
+        own: Algorithm -> the network of those that run on another graph, or with other weights.
     """
 
     seed: int
@@ -37,6 +39,7 @@ class Setting:
     learning_rate: LearningRate
     budget: Budget | None
     caps: Mapping[str, tuple[int, int]]
+    own: Mapping[str, Network] = field(default_factory=dict)
 
     def run(self, method: Method, link_bytes: int) -> Run:
         """Return the run of an algorithm in this setting.
@@ -49,11 +52,12 @@ class Setting:
             The run. It refers to the graph, rates and data of the setting, and copies nothing.
         """
         cap, need = self.caps[method.label]
+        own = self.own.get(method.label)
         return Run(
             method.label,
             self.seed,
-            self.topology,
-            self.rates,
+            self.topology if own is None else own.topology,
+            self.rates if own is None else own.rates,
             method.schedule,
             self.data,
             self.learning_rate,
