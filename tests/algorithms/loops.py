@@ -10,12 +10,15 @@ from tests.worlds import make_run
 
 from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.engine import Stack, simulate
-from dspodfl.network import Events
+from dspodfl.network import Events, Graph
+from dspodfl.problem.data.dataset import Dataset, Federation
+from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
 
 ITERATIONS = 50
 RATE = Diminishing(0.1, gamma=30.0)
 """A learning rate that falls, so that a loop and a rule have to use the same one in the same place."""
+COMPLETE = Graph.from_edges(N, [(i, j) for i in range(N) for j in range(i + 1, N)])
 START = np.random.default_rng(5).normal(size=(N, 3))
 
 
@@ -37,16 +40,31 @@ def random_events(seed=0, graph=RING, iterations=ITERATIONS):
     return v, v_hat
 
 
-def played(rule, v, v_hat, *, q=B, p=D, graph=RING, alpha=RATE):
-    """The models of a rule after these events, as an array; q and p are what the schedule says of itself."""
-    run = make_run("dspodfl", 0, data=DATA, graph=graph, schedule=Listed(v, v_hat), learning_rate=alpha)
+def states(rule, v, v_hat, *, q=B, p=D, graph=RING, alpha=RATE, model=MODEL, data=DATA):
+    """Models and state tensors after each of these events; q and p are what the schedule says of itself."""
+    run = make_run("dspodfl", 0, data=data, graph=graph, schedule=Listed(v, v_hat), learning_rate=alpha)
     stack = Stack([run])
     stack.probabilities = lambda k: np.broadcast_to(q, (1, graph.links))
     stack.step_probabilities = lambda k: np.broadcast_to(p, (1, graph.n))
-    problem = Problem(MODEL, [(0, DATA)], batch_size=1, dtype=torch.float64)
-    for shot in simulate(stack, problem, rule, torch.from_numpy(START.copy()), iterations=len(v), every=len(v)):
-        found = shot.models(stack.rows[0]).numpy().copy()
+    problem = Problem(model, [(0, data)], batch_size=1, dtype=torch.float64)
+    found = []
+    for shot in simulate(stack, problem, rule, torch.from_numpy(START.copy()), iterations=len(v), every=1):
+        (piece,) = shot.state.pieces()
+        tables = {name: values.clone() for name, values in piece.clients.items() if name.startswith("rule.")}
+        found.append((shot.models(stack.rows[0]).clone(), tables))
     return found
+
+
+def played(rule, v, v_hat, **how):
+    """The models of a rule after all of these events, as an array."""
+    return states(rule, v, v_hat, **how)[-1][0].numpy()
+
+
+STILL = {
+    "model": build("linear", (3,), 1),
+    "data": Federation(Dataset.from_arrays(*(np.zeros(shape, np.float32) for shape in 2 * ((N, 3), N))), DATA.shards, {}),
+}
+"""Clients whose gradients are all 0."""
 
 
 def gradient(i, theta):
@@ -90,3 +108,25 @@ def mixed(x, links, r):
 
 def as_array(x):
     return np.array([x[i] for i in range(len(x))])
+
+
+def descended(theta, iterations, alpha, clients=range(N)):
+    """Gradient descent on the mean of some clients' functions."""
+    for _ in range(iterations):
+        theta = theta - alpha * np.mean([gradient(i, theta) for i in clients], axis=0)
+    return theta
+
+
+def corrected(v, v_hat, *, factor, s=0.5, graph=RING, alpha=RATE):
+    """Θ̂ = Θ − αV(G − h), Θ ← Θ̂ − sLΘ̂, h ← h − (s/α) L_q Θ̂; ``factor`` of a link is what counts in L_q."""
+    theta, h, r = start(), zeros(), weights(graph)
+    for k, a in enumerate(rates(alpha, len(v))):
+        half = {i: theta[i] - a * (gradient(i, theta[i]) - h[i]) if v[k, i] else theta[i] for i in range(N)}
+        theta = {i: value.copy() for i, value in half.items()}
+        for i, j in fired(v_hat[k], graph):
+            pull = s * r[i, j] * (half[j] - half[i])
+            theta[i] += pull
+            theta[j] -= pull
+            h[i] = h[i] + factor[i, j] * pull / a
+            h[j] = h[j] - factor[i, j] * pull / a
+    return as_array(theta)

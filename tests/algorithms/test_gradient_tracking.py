@@ -7,8 +7,10 @@ import pytest
 import torch
 from tests.algorithms.instance import DATA, MODEL, RING, B, D, N, error, minimizer, models
 from tests.algorithms.loops import (
+    COMPLETE,
     ITERATIONS,
     as_array,
+    descended,
     fired,
     gradient,
     mixed,
@@ -28,7 +30,6 @@ from dspodfl.network import Graph
 from dspodfl.problem.data.dataset import Federation
 
 SPORADIC = {"d": D.tolist(), "b": B.tolist()}
-COMPLETE = Graph.from_edges(N, [(i, j) for i in range(N) for j in range(i + 1, N)])
 
 
 @pytest.mark.parametrize("rates", [{}, {"b": B.tolist()}, {"d": D.tolist()}, SPORADIC], ids=["-", "b", "d", "d, b"])
@@ -108,16 +109,10 @@ def test_silent_weight_that_is_not_returned_ends_at_zero():
 # --- degenerate cases, and the loop -----------------------------------------------------------------------------
 
 
-def descended(theta, iterations, alpha, clients):
-    for _ in range(iterations):
-        theta = theta - alpha * np.mean([gradient(i, theta) for i in clients], axis=0)
-    return theta
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_one_client_alone_makes_gradient_descent(form):
     alone = Federation(DATA.dataset, (np.array([3]),), {})
-    run = make_run(data=alone, graph=Graph.from_edges(1, []), schedule=None, learning_rate=Constant(0.1), algorithm="dgd")
+    run = make_run("dgd", data=alone, graph=Graph.from_edges(1, []), learning_rate=Constant(0.1))
     zero = torch.zeros(1, 3, dtype=torch.float64)
     (found,) = final([run], MODEL, iterations=40, rule=Tracking(form), initial=[zero])
     assert np.abs(found.numpy()[0] - descended(np.zeros(3), 40, 0.1, [3])).max() < 1e-12
@@ -125,7 +120,7 @@ def test_one_client_alone_makes_gradient_descent(form):
 
 def test_aug_dgm_where_mixing_averages_everybody_is_gradient_descent():
     found = models(Tracking("aug_dgm"), graph=COMPLETE, alpha=0.1, iterations=40)
-    assert np.abs(found.numpy() - descended(np.zeros(3), 40, 0.1, range(N))).max() < 1e-12
+    assert np.abs(found.numpy() - descended(np.zeros(3), 40, 0.1)).max() < 1e-12
 
 
 def loop(form, v, v_hat):
