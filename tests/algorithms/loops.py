@@ -60,10 +60,8 @@ def played(rule, v, v_hat, **how):
     return states(rule, v, v_hat, **how)[-1][0].numpy()
 
 
-STILL = {
-    "model": build("linear", (3,), 1),
-    "data": Federation(Dataset.from_arrays(*(np.zeros(shape, np.float32) for shape in 2 * ((N, 3), N))), DATA.shards, {}),
-}
+_NOTHING = Dataset.from_arrays(*(np.zeros(shape, np.float32) for shape in ((N, 3), N, (N, 3), N)))
+STILL = {"model": build("linear", (3,), 1), "data": Federation(_NOTHING, DATA.shards, {})}
 """Clients whose gradients are all 0."""
 
 
@@ -86,7 +84,7 @@ def rates(alpha=RATE, iterations=ITERATIONS):
 
 def weights(graph=RING):
     """Metropolis weights by link (i, j)."""
-    degree = {i: 0 for i in range(graph.n)}
+    degree = dict.fromkeys(range(graph.n), 0)
     for i, j in graph.edges.tolist():
         degree[i], degree[j] = degree[i] + 1, degree[j] + 1
     return {(i, j): 1 / (1 + max(degree[i], degree[j])) for i, j in graph.edges.tolist()}

@@ -51,14 +51,14 @@ def test_blocks_and_parts_have_the_events_of_the_whole(schedule):
 
 def test_a_client_computes_until_its_first_skip_of_a_round_and_not_after_it():
     found = skipping(0.1, Q)(np.arange(400), WHOLE, RATES)
-    computing = {i: True for i in range(N)}
+    computing = dict.fromkeys(range(N), True)
     for k in range(400):
         for i in range(N):
             assert found.v[k, i] == computing[i]
             go_on = int(rng.words(7, Stream.SGD, i, k=k)[0]) < int(Q[i] * 2**32)
             computing[i] = computing[i] and go_on
         if found.v_hat[k, 0]:
-            computing = {i: True for i in range(N)}
+            computing = dict.fromkeys(range(N), True)
 
 
 def test_the_server_is_the_complete_graph_with_the_weights_of_an_average():

@@ -83,7 +83,8 @@ def test_a_tracker_that_starts_at_zero_with_known_gradients_never_leaves():
     assert error(models(NeverStarts(), iterations=500)) == pytest.approx(solution, abs=1e-12)
 
 
-OWN = torch.from_numpy(1.0 - np.array([sum(r for link, r in weights().items() if i in link) for i in range(N)]))[:, None]
+SHARED = [sum(r for link, r in weights().items() if i in link) for i in range(N)]
+OWN = 1.0 - torch.tensor(SHARED, dtype=torch.float64)[:, None]
 
 
 @dataclass(frozen=True)

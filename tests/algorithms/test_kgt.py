@@ -74,7 +74,7 @@ def test_a_step_and_an_exchange_in_every_iteration_are_gradient_tracking():
 
 def loop(v, v_hat, eta):
     theta, c, r = start(), zeros(), weights()
-    begun, far = start(), {i: 0.0 for i in range(N)}
+    begun, far = start(), dict.fromkeys(range(N), 0.0)
     for k, alpha in enumerate(rates()):
         for i in range(N):
             if v[k, i]:

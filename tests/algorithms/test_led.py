@@ -78,7 +78,7 @@ def test_it_is_the_published_form(steps):
 
 
 def loop(v, v_hat, s):
-    theta, h, far, r = start(), zeros(), {i: 0.0 for i in range(N)}, weights()
+    theta, h, far, r = start(), zeros(), dict.fromkeys(range(N), 0.0), weights()
     for k, alpha in enumerate(rates()):
         for i in range(N):
             if v[k, i]:

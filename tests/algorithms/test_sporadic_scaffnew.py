@@ -24,7 +24,8 @@ def test_it_ends_at_the_solution_whatever_is_sporadic(rates):
 
 @pytest.mark.parametrize("factor", FACTORS)
 def test_both_factors_end_there_for_several_seeds(factor):
-    assert max(error(models(ProxSkip(factor=factor), iterations=3500, seed=seed, **SPORADIC)) for seed in (1, 2)) < 1e-13
+    rule = ProxSkip(factor=factor)
+    assert max(error(models(rule, iterations=3500, seed=seed, **SPORADIC)) for seed in (1, 2)) < 1e-13
 
 
 def test_rare_links_and_slow_clients_are_no_obstacle_and_the_ratio_is_faster():
@@ -64,7 +65,8 @@ def test_flow_over_rare_links_that_counts_in_full_diverges():
 
 
 def test_an_indicator_on_the_gradient_alone_does_not_end_there():
-    found = [error(models(Wrong(indicator_on_gradient=True), iterations=3000, seed=seed, **SPORADIC)) for seed in (0, 1)]
+    rule = Wrong(indicator_on_gradient=True)
+    found = [error(models(rule, iterations=3000, seed=seed, **SPORADIC)) for seed in (0, 1)]
     assert all(0.2 < value < 1.0 for value in found)
 
 

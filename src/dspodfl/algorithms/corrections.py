@@ -35,12 +35,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-S = Setting("the share s of the mixing that is made: Θ̂ − s(Θ̂ − PΘ̂)", "a number in (0, 1]", lambda value: _is_share(value))
-PROBABILITY = Setting("the probability ϖ that all links exchange", "a number in (0, 1]", lambda value: _is_share(value))
-
-
 def _is_share(value: Any) -> bool:
     return is_number(value) and 0 < value <= 1
+
+
+S = Setting("the share s of the mixing that is made: Θ̂ − s(Θ̂ − PΘ̂)", "a number in (0, 1]", _is_share)
+PROBABILITY = Setting("the probability ϖ that all links exchange", "a number in (0, 1]", _is_share)
 
 
 def keep(x: Any, memory: Any) -> Any:

@@ -46,7 +46,7 @@ ENTRY = Entry(
     update="η_i = 1 with probability q_i\nĥ_i = h_i if η_i = 1, else ∇F_i(θ_i)\nΘ̂ = Θ − α(G − ĥ)\n"
     "Θ ← J(Θ̂ − (α/ϖ) ĥ) with probability ϖ, else Θ̂\nh ← ĥ + (ϖ/α)(Θ⁺ − Θ̂)",
     when="Clients' problems are of unequal condition κ_i, and gradients are dear: q_i = (1 − 1/κ_i)/(1 − 1/κ_max), "
-    "ϖ = 1/√κ_max, α = min_i (1/L_i) ϖ²/(1 − q_i(1 − ϖ²)). It needs full gradients (train.batch_size = \"full\"). "
+    'ϖ = 1/√κ_max, α = min_i (1/L_i) ϖ²/(1 − q_i(1 − ϖ²)). It needs full gradients (train.batch_size = "full"). '
     "With q = 1, its default, no client skips: Scaffnew. It runs on the complete graph.",
 )
 
@@ -79,9 +79,9 @@ class GradSkip:
         """η_i of each client. Shape: (clients, 1), bool."""
         word = at.words(Stream.SGD, 1)
         if isinstance(self.q, int | float):
-            return bernoulli(word, float(self.q))  # type: ignore[no-any-return]
+            return bernoulli(word, float(self.q))
         q = at.lr.new_tensor(self.q, dtype=_double())[at.client[:, 0]]
-        return bernoulli(word, q[:, None])  # type: ignore[no-any-return]
+        return bernoulli(word, q[:, None])
 
     def check(self, topology: WeightedTopology, rates: Rates) -> None:
         """Refuse a list of q that is not as long as there are clients.
