@@ -54,6 +54,7 @@ class Stream(IntEnum):
     EVAL_SAMPLE = 11  # test samples that are evaluated, at seed 0
     EVAL_CLIENT = 12  # clients that are evaluated
     METHOD = 13  # what a schedule draws of its own, at a seed of its own (`seed_of`)
+    COMMON_DRAW = 14  # whether all links of a run fire together
     CLOCK = 15  # which client wakes, and the neighbour that it picks
     COMPRESS = 19  # what a compressor draws, slot = number of the vector
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms import instance
-from tests.algorithms.loops import beginning, events, states
+from tests.algorithms.local_loops import beginning, events, states
 
 from dspodfl.algorithms import local, local_table, with_local
 from dspodfl.algorithms.rules import RULES

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.algorithms import instance
 from tests.algorithms.instance import EDGES, N
-from tests.algorithms.loops import beginning, events, gradient, mixed, states
+from tests.algorithms.local_loops import beginning, events, gradient, mixed, states
 
 from dspodfl.algorithms import Algorithm, bytes_sent, local, make, with_local
 from dspodfl.algorithms.methods.quasi_global_momentum import QuasiGlobal

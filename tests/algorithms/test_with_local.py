@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.algorithms import instance
 from tests.algorithms.instance import EDGES, N
-from tests.algorithms.loops import beginning, events, gradient, mixed, states
+from tests.algorithms.local_loops import beginning, events, gradient, mixed, states
 from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.engine.test_step import Gossip

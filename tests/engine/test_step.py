@@ -11,8 +11,8 @@ from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.worlds import MODELS, final, graphs, make_run
 
-from dspodfl import rng
-from dspodfl.algorithms import PerLink
+from dspodfl import InputError, rng
+from dspodfl.algorithms import PerLink, named
 from dspodfl.network import Part
 from dspodfl.rng import Stream
 
@@ -89,7 +89,18 @@ class Noise:
         return theta + (words.to(theta.dtype) / rng.WORD - 0.5), state
 
 
-RULES = [Gossip(), Remembers(), Middle(), Noise()]
+@dataclass(frozen=True)
+class Numbered:
+    """Adds the number of each client in its run and the probability with which it steps, a little."""
+
+    def init(self, theta, links):
+        return None
+
+    def step(self, theta, state, at):
+        return theta + 0.01 * at.client.to(theta.dtype) + 0.1 * at.probability, state
+
+
+RULES = [Gossip(), Remembers(), Middle(), Noise(), Numbered()]
 
 
 def runs_of(names=("dspodfl", "dgd"), n=7, model="svm"):
@@ -129,6 +140,22 @@ def test_split_over_ranks_is_whole(rule, ranks):
 def test_resumed_anywhere_is_in_one_go_to_the_last_bit(rule):
     model, _ = MODELS["svm"]()
     assert_any_state_is_gone_on_from(runs_of(), model, rule=rule)
+
+
+def test_a_client_knows_its_number_in_its_run_and_with_which_probability_it_steps():
+    model, _ = MODELS["svm"]()
+    runs = runs_of()
+    start = [torch.zeros(run.clients, model.parameters) for run in runs]
+    expected = [runs[0].rates.sgd(np.arange(1))[0], np.ones(7)]  # dspodfl steps by its rates, dgd always
+    for found, p in zip(final(runs, model, iterations=10, rule=Numbered(), initial=start), expected, strict=True):
+        assert np.abs(found[:, 0].numpy() - 10 * (0.01 * np.arange(7) + 0.1 * p)).max() < 1e-12
+
+
+def test_a_schedule_that_does_not_know_its_probabilities_is_refused_where_a_rule_asks_for_them():
+    model, data = MODELS["svm"]()
+    run = make_run("dspodfl", 0, data=data, schedule=lambda k, part, rates: named("dspodfl")(k, part, rates))
+    with pytest.raises(InputError, match="knows with which probability"):
+        final([run], model, iterations=3, rule=Numbered())
 
 
 @dataclass(frozen=True)

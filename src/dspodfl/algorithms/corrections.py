@@ -10,12 +10,37 @@ links always fire, q = 1: s = ½ is exact diffusion, s = 1 is D². The sum of h 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from dspodfl.algorithms.base import FLOAT_BYTES
+from dspodfl.algorithms.entry import Setting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dspodfl.algorithms.step import Arc, Step
+
+FACTORS = ("probability", "ratio")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, and no bool.
+
+    Args:
+        value: What is given as a setting.
+
+    Returns:
+        Whether it is an int or a float.
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_share(value: Any) -> bool:
+    return is_number(value) and 0 < value <= 1
+
+
+S = Setting("the share s of the mixing that is made: Θ̂ − s(Θ̂ − PΘ̂)", "a number in (0, 1]", _is_share)
+PROBABILITY = Setting("the probability ϖ that all links exchange", "a number in (0, 1]", _is_share)
 
 
 def keep(x: Any, memory: Any) -> Any:
@@ -44,10 +69,26 @@ class _Pull:
 
 
 @dataclass(frozen=True)
+class _PullByRatio:
+    """The same with min(1, q_ij / max(d_i, d_j)) for q_ij; messages are models and the d of their clients."""
+
+    s: float
+
+    def __call__(self, x: Any, mine: Any, theirs: Any, memory: None, arc: Arc) -> tuple[Any, None]:
+        assert arc.probability is not None
+        pull = self.s * arc.into * (theirs[0] - mine[0])
+        return (pull, (arc.probability / mine[1].maximum(theirs[1])).clamp(max=1.0) * pull), None
+
+
+@dataclass(frozen=True)
 class ProxSkip:
-    """Decentralized Scaffnew where each link fires by itself, with its own probability (RandProx with client draws)."""
+    """Decentralized Scaffnew where each link fires by itself, with its own probability (RandProx with client draws).
+
+    With ``factor = "ratio"``, L_q has min(1, q_ij / max(d_i, d_j)) in place of q_ij: faster where links are rare.
+    """
 
     s: float = 0.5
+    factor: Literal["probability", "ratio"] = "probability"
     needs_probability: ClassVar[bool] = True
 
     def init(self, theta: Tensor, links: int) -> Tensor:
@@ -57,8 +98,15 @@ class ProxSkip:
     def step(self, theta: Tensor, h: Tensor, at: Step) -> tuple[Tensor, Tensor]:
         """One iteration."""
         half = theta - at.lr * at.v * (at.gradient(theta) - h)
-        (change, flow), _ = at.exchange(half, keep, _Pull(self.s))
+        if self.factor == "ratio":
+            (change, flow), _ = at.exchange((half, at.probability), keep, _PullByRatio(self.s))
+        else:
+            (change, flow), _ = at.exchange(half, keep, _Pull(self.s))
         return half + change, h + flow / at.lr
+
+    def sent(self, p: int) -> int:
+        """The model; the other end's d too, where it is needed."""
+        return FLOAT_BYTES * (p + (self.factor == "ratio"))
 
 
 @dataclass(frozen=True)

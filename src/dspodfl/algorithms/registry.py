@@ -84,7 +84,7 @@ def schedule_problem(name: str, what: str = "schedule") -> str | None:
     Returns:
         What follows "must be" in a message, or None.
 
-    >>> schedule_problem("dgd") is None, schedule_problem("dgt").endswith("did you mean 'dgd'?")
+    >>> schedule_problem("dgd") is None, schedule_problem("dgdd").endswith("did you mean 'dgd'?")
     (True, True)
     """
     if name in ALGORITHMS or REFERENCE.fullmatch(name):

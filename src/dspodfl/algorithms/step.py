@@ -95,6 +95,16 @@ class Step(Protocol):
         ...
 
     @property
+    def client(self) -> Tensor:
+        """The number of each client in its run, (clients, 1), int64."""
+        ...
+
+    @property
+    def probability(self) -> Tensor:
+        """The probability p_i(k) with which each client steps, by a schedule that knows it, (clients, 1)."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Where the parameters are in the rows of the models."""
         ...

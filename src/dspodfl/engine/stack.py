@@ -71,13 +71,31 @@ class Stack:
             InputError: A schedule does not know them.
         """
         found = []
+        for run, (_, q) in zip(self.runs, self._known(k), strict=True):
+            found.append(1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
+        return joined(found)
+
+    def step_probabilities(self, k: np.ndarray) -> np.ndarray:
+        """Return with which probability each client steps at some iterations, by the schedules of the runs.
+
+        Args:
+            k: The iterations.
+
+        Returns:
+            Probabilities, (iterations or 1, clients).
+
+        Raises:
+            InputError: A schedule does not know them.
+        """
+        return joined([p for p, _ in self._known(k)])
+
+    def _known(self, k: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the probabilities of the clients and links of each run."""
         for run in self.runs:
             if not draws_independently(run.schedule):
                 allowed = "one that knows with which probability links fire (independent = True), which its rule needs"
                 raise InputError("algorithms.schedule", run.algorithm, allowed)
-            q = run.schedule.probabilities(k, run.rates)[1]
-            found.append(1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
-        return joined(found)
+            yield run.schedule.probabilities(k, run.rates)
 
     def over(self, totals: Totals, iterations: int, device: torch.device) -> set[int]:
         """Return the runs that are over.

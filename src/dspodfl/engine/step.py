@@ -154,6 +154,7 @@ class Stage:
         self.lr = block.lr[:, :, None].unbind()
         self.batches = self.problem.batches(block.k)
         self.probability = self._probabilities(block) if self._needs_probability else None
+        self._step_probability: Tensor | None = None
         self._fired = None
 
     @cached_property
@@ -173,6 +174,14 @@ class Stage:
     def at(self, t: int, theta: Tensor) -> StackStep:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
         return StackStep(self, t, self.mixer.begin(t, theta))
+
+    @property
+    def step_probability(self) -> Tensor:
+        """With which probability each client steps; found out when a rule first asks. Shape: (iterations or 1, …)."""
+        if self._step_probability is None:
+            found = self.split.shard.stack.step_probabilities(self.block.k)[:, self.split.shard.own]
+            self._step_probability = torch.from_numpy(found).to(self.problem.device, self.problem.dtype)
+        return self._step_probability
 
     def _probabilities(self, block: Block) -> Tensor:
         """With which probability each link fires. Shape: (iterations or 1, links here)."""
@@ -201,6 +210,17 @@ class StackStep:
     def n(self) -> Tensor:
         """The number of clients of each client's run. Shape: (clients, 1)."""
         return self._stage.n
+
+    @property
+    def client(self) -> Tensor:
+        """The number of each client in its run. Shape: (clients, 1), int64."""
+        return self._stage.split.shard.addresses(self._stage.problem.device)[1][:, None]
+
+    @property
+    def probability(self) -> Tensor:
+        """With which probability each client steps, by the schedule. Shape: (clients, 1)."""
+        found = self._stage.step_probability
+        return found[min(self._t, len(found) - 1)][:, None]
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""

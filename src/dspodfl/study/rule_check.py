@@ -83,6 +83,8 @@ class _Trial:
     def __init__(self, theta: Tensor) -> None:
         self.k, self.v, self.lr = 0, theta.new_ones((_CLIENTS, 1)), theta.new_full((_CLIENTS, 1), 0.1)
         self.linked, self.n = self.v > 0, theta.new_full((_CLIENTS, 1), float(_CLIENTS))
+        self.probability = self.v
+        self.client = torch.zeros((_CLIENTS, 1), dtype=torch.int64)  # a list by client has at least one entry
         self.layout = _Flat(theta.shape[1], ((theta.shape[1],),))
         self._end = torch.tensor([end for edge in _EDGES for end in edge])
 
