@@ -1,5 +1,6 @@
 from . import learning_rate as learning_rate
 from . import schedules as schedules
+from .base import FLOAT_BYTES as FLOAT_BYTES
 from .base import NO_LOCAL as NO_LOCAL
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
@@ -46,6 +47,7 @@ from .step import Step as Step
 
 __all__ = [
     "ALGORITHMS",
+    "FLOAT_BYTES",
     "LEARNING_RATES",
     "NO_LOCAL",
     "ORDERS",

@@ -51,7 +51,7 @@ def plain_loop(
     targets = torch.from_numpy(data.dataset.y_train)
     theta = [row.clone() for row in initial]
     part = Part.whole(graph, run.seed)
-    meter, steps, uses = Meter(graph.edges, graph.n), 0, 0
+    meter, steps, uses = Meter(graph.edges, graph.n, run.link_models), 0, 0
 
     for k in range(run.last(iterations)):
         at = np.array([k])

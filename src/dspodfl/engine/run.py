@@ -27,6 +27,8 @@ class Run:
     """The most iterations of the run; None: as many as the loop makes."""
     link_bytes: int = 0
     """Bytes that one use of a link carries, both ways together."""
+    link_models: float = 1.0
+    """Models that one use of a link carries each way: its raw transmission delay is multiplied by them."""
     need: int | None = None
     """Iterations that the run is expected to take; None: its cap."""
 

@@ -22,7 +22,7 @@ from dspodfl.study.brought import with_rule
 from dspodfl.study.build_network import Network, build_network
 from dspodfl.study.build_problem import build_problem, check_optimum, with_optimum
 from dspodfl.study.rule_check import check_rule
-from dspodfl.study.study import Method, Setting, Study, link_bytes
+from dspodfl.study.study import Method, Setting, Study, link_bytes, link_models
 from dspodfl.study.user_inputs import UserInputs, resolve, user_names
 
 _DATA = 0.3
@@ -162,7 +162,8 @@ class _SettingMaker:
                 schedule,
                 data,
                 self.learning_rate,
-                link_bytes=link_bytes(self.model),
+                link_bytes=link_bytes(method.rule, self.model.parameters),
+                link_models=link_models(method.rule, self.model.parameters),
             )
             found[label] = horizon.cap(run, train.budget, train.iterations)
         return found

@@ -83,7 +83,7 @@ class Evaluator:
             run, counters, evaluated = self._stack.runs[r], counted[r], _finite(results.get(r))
             row: dict[str, Value] = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
-            row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
+            row |= costs(counters, snapshot.iteration, run.link_bytes)
             row["diverged"] = diverged or evaluated is None
             of_clients = None if evaluated is None else evaluated.accuracies
             if evaluated is not None:
