@@ -223,13 +223,13 @@ def test_networks_whose_baselines_are_over_leave_the_stack_and_come_to_the_same(
 # --- interrupted, and resumed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["svm", "mlp"])
+@pytest.mark.parametrize(("model", "batch"), [("svm", 1), ("mlp", 1), ("svm", "full")])
 @pytest.mark.parametrize("waves", [1, 3])
-def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monkeypatch, tmp_path, waves, model):
+def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monkeypatch, tmp_path, waves, model, batch):
     monkeypatch.setattr(Result, "draw", lambda *_: set())
     if waves > 1:
         in_waves(monkeypatch, waves)
-    config = study(value=900.0, model={"name": model}, evaluation={"points": 3}, train={"batch_size": 1})
+    config = study(value=900.0, model={"name": model}, evaluation={"points": 3}, train={"batch_size": batch})
     whole = run(config, device="cpu", record_events=True)
     for stop in (1, 4, 9, 14):
         folder, count = tmp_path / f"{stop}", itertools.count()

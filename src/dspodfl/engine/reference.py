@@ -34,7 +34,7 @@ def plain_loop(
         model: What each client minimises.
         initial: The initial models, (clients, p); their dtype is kept.
         iterations: The most iterations to make.
-        batch_size: Samples of a minibatch.
+        batch_size: Samples of a minibatch; 0: all samples of a client.
         order: The name of the update: "simultaneous" (the paper's), "combine_then_adapt" or "adapt_then_combine".
 
     Yields:
@@ -67,9 +67,11 @@ def plain_loop(
         alpha = float(run.learning_rate(at)[0])
 
         def gradient(i: int, point: Tensor, k: int = k) -> Tensor:
-            word = rng.words(run.seed, Stream.BATCH, i, k=k, slots=batch_size)
             shard = data.shards[i]
-            rows = torch.from_numpy(shard[rng.index_below(word, len(shard))])
+            if batch_size:
+                word = rng.words(run.seed, Stream.BATCH, i, k=k, slots=batch_size)
+                shard = shard[rng.index_below(word, len(shard))]
+            rows = torch.from_numpy(shard)
             y = targets[rows].to(dtype) if targets.is_floating_point() else targets[rows]
             point = point.detach().requires_grad_()
             (g,) = torch.autograd.grad(model.objective(point, inputs[rows].to(dtype), y), point)

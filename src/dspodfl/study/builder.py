@@ -77,7 +77,7 @@ def build(
         settings,
         methods,
         model,
-        config.train.batch_size,
+        0 if config.train.batch_size == "full" else config.train.batch_size,
         config.eval.every,
         config.eval.points,
         sorted(set(config.eval.at_delay)),

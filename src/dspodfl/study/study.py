@@ -88,7 +88,7 @@ class Study:
         settings: One for each seed.
         algorithms: What is compared in each of them.
         model: What clients train.
-        batch_size: Samples in a minibatch.
+        batch_size: Samples in a minibatch; 0: all samples of a client.
         every: Evaluate at multiples of this number of iterations; None: not for this reason.
         points: Evaluate where a run's cost reaches each of this many equal parts of its budget; None: not for this
             reason.
@@ -121,6 +121,14 @@ class Study:
     def runs(self) -> list[Run]:
         """The runs, in the order of ``pairs``: it decides their numbers in files and how they are stacked."""
         return [self.settings[s].run(self.algorithms[a], self.model.parameters) for a, s in self.pairs]
+
+    @cached_property
+    def samples_per_step(self) -> float:
+        """The samples of a gradient: those of a minibatch, or the mean number that a client holds."""
+        if self.batch_size:
+            return self.batch_size
+        sizes = [setting.data.sizes for setting in self.settings]
+        return float(sum(map(sum, sizes)) / max(1, sum(map(len, sizes))))
 
     @cached_property
     def rules(self) -> list[Rule]:

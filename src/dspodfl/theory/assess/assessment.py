@@ -261,7 +261,7 @@ def worst(seeds: list[ProblemConstants]) -> ProblemConstants:
 
     mus = [found.mu for found in seeds]
     source = dict(first.source)
-    if first.reach is not None and len(seeds) > 1:
+    if first.reach is not None and len(seeds) > 1 and most("sigma") > 0:
         source["sigma"] = f"exact maximum over each seed's ball, ‖θ − θ*‖ ≤ {most('reach'):.4g}"
     return ProblemConstants(
         kind=first.kind,
