@@ -287,7 +287,7 @@ def test_without_code_names_are_checked_and_nothing_is_imported():
         ({"name": "dgd", "label": ""}, None),
         ({"name": "dgd", "label": "a\nb"}, "printable characters"),
         ({"name": "dgd", "label": "rg"}, "another label: it is the name of a registered method"),
-        ({"name": "dgd", "settings": {"period": 3}}, "this algorithm has no settings"),
+        ({"name": "dgd", "settings": {"period": 3}}, "left out: allowed are inverse_rates"),
         ({"name": "dfedavg", "settings": {"D": 3}}, r"settings.D = 3: must be left out: allowed are period"),
         ({"name": "dfedavg", "settings": {"period": 0}}, "an integer of at least 1, or 'auto'"),
         ({"name": "dfedavg", "settings": {"period": True}}, "an integer of at least 1, or 'auto'"),

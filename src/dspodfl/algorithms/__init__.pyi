@@ -19,6 +19,8 @@ from .base import rests_without_events as rests_without_events
 from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
+from .entry import Setting as Setting
+from .inverse_rates import inverse_cap as inverse_cap
 from .learning_rate import LEARNING_RATES as LEARNING_RATES
 from .learning_rate import Constant as Constant
 from .learning_rate import Diminishing as Diminishing
@@ -68,6 +70,7 @@ __all__ = [
     "Replay",
     "Rule",
     "Schedule",
+    "Setting",
     "Simultaneous",
     "Sporadic",
     "Step",
@@ -79,6 +82,7 @@ __all__ = [
     "evaluated_models",
     "evaluates_other_models",
     "fused_kernel",
+    "inverse_cap",
     "known_rules",
     "label_problem",
     "learning_rate",

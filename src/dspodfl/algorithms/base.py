@@ -80,7 +80,9 @@ class Rule(Protocol):
     """How: θ, state = rule.step(θ, state, at).
 
     A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), and ``sent(p)``, the bytes
-    that a client sends over a link in one use (default: 4p, one model in float32).
+    that a client sends over a link in one use (default: 4p, one model in float32). A rule, or a schedule, may have
+    ``check(topology, rates)``, which raises `InputError` where the network of a run does not suit it: it is called with
+    the `dspodfl.network.WeightedTopology` and the `dspodfl.network.Rates` of every seed before a study begins.
     """
 
     def init(self, theta: Tensor, links: int) -> Any:

@@ -20,6 +20,8 @@ class Setting:
     """What it may be, as a message says it after "must be"."""
     check: Callable[[Any], bool]
     """Whether a value is allowed."""
+    default: Any = None
+    """What it is where it is left out; None: what the parameter of that name of the rule or the schedule says."""
     key: str | None = None
     """The key of the configuration that has the value where the method's settings do not; None: the method's own."""
 

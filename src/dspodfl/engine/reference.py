@@ -64,7 +64,7 @@ def plain_loop(
         steps += int(fired.v.sum())
         raw, normalized = (delays.processing[0], delays.transmission[0]), delays.processing_normalized[0]
         spent = Spent(*raw, normalized, delays.transmission_normalized[0], steps, uses, k + 1, run.link_bytes)
-        alpha = float(run.learning_rate(at)[0])
+        alpha = np.broadcast_to(run.step_sizes(at), (1, graph.n))[0].tolist()
 
         def gradient(i: int, point: Tensor, k: int = k) -> Tensor:
             shard = data.shards[i]
@@ -86,7 +86,7 @@ def plain_loop(
             return out
 
         def adapted(models: list[Tensor], at_models: list[Tensor], events=events, alpha=alpha) -> list[Tensor]:  # type: ignore[no-untyped-def]
-            return [m - alpha * gradient(i, at_models[i]) if events.v[0, i] else m for i, m in enumerate(models)]
+            return [m - alpha[i] * gradient(i, at_models[i]) if events.v[0, i] else m for i, m in enumerate(models)]
 
         if order == "simultaneous":
             theta = adapted(mixed(theta), theta)

@@ -61,6 +61,7 @@ class Setting:
             cap=cap,
             link_bytes=link_bytes(method.rule, parameters),
             link_models=link_models(method.rule, parameters),
+            inverse_cap=method.inverse_cap,
             need=need,
         )
 
@@ -73,11 +74,13 @@ class Method:
         label: What rows and tables call it.
         schedule: When clients step and links exchange models.
         rule: How models change.
+        inverse_cap: Steps are α times 1/p_i, at most this (`Run.inverse_cap`); None: steps are α.
     """
 
     label: str
     schedule: Schedule
     rule: Rule
+    inverse_cap: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
