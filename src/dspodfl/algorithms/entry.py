@@ -72,3 +72,13 @@ class Entry:
     """When to use it, and when not: a sentence or two for docs/algorithms.md."""
     order: int = 1000
     """Its place in lists: smaller numbers come first, then the alphabet decides."""
+
+    @property
+    def facts(self) -> tuple[str, str, str, str]:
+        """Where it ends, what it sends, whether it may be sporadic, and on which graphs it runs, in few words."""
+        return (
+            "exact" if self.exact else "neighbourhood",
+            f"sends {self.sends}",
+            "sporadic" if self.sporadic else "not sporadic",
+            "directed" if self.directed else "undirected",
+        )
