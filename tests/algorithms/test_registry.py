@@ -168,7 +168,8 @@ def test_a_method_is_one_file(tmp_path):
     (tmp_path / "heavy_ball.py").write_text(METHOD)
     done = subprocess.run([sys.executable, "-c", USE, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "heavy_ball DSpodFL with momentum" in " ".join(done.stdout.split())
+    listed = " ".join(done.stdout.split())
+    assert "heavy_ball neighbourhood sends 1 model sporadic undirected DSpodFL with momentum" in listed
 
 
 # --- what is declared -----------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ from .schedules import dspodfl as dspodfl
 from .step import Arc as Arc
 from .step import Layout as Layout
 from .step import PerLink as PerLink
+from .step import Receive as Receive
+from .step import Send as Send
 from .step import Step as Step
 
 __all__ = [
@@ -67,9 +69,11 @@ __all__ = [
     "Layout",
     "LearningRate",
     "PerLink",
+    "Receive",
     "Replay",
     "Rule",
     "Schedule",
+    "Send",
     "Setting",
     "Simultaneous",
     "Sporadic",

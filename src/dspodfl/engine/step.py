@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import Arc, PerLink, Rule, needs_probability
-from dspodfl.algorithms.step import Receive, Send
+from dspodfl.algorithms import Arc, PerLink, Receive, Rule, Send, needs_probability
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
