@@ -36,8 +36,10 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # Every public name has a docstring, and docs/api.md is made of them; python -m scripts.api_docs writes it.
+# docs/algorithms.md is made of the registry; python -m scripts.algorithms_docs writes it.
 api: $(VENV)/.dev
 	$(BIN)/python -m scripts.api_docs --check
+	$(BIN)/python -m scripts.algorithms_docs --check
 
 goldens: $(VENV)/.dev
 	$(BIN)/python -m scripts.goldens check

@@ -201,6 +201,15 @@ def test_gradients_of_the_active_clients_alone_are_those_of_all_of_them(name):
     assert torch.allclose(some, everyone[who], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_full_gradients_are_those_of_the_cpu(name):
+    model, dataset = MODELS[name]()
+    runs = five_runs(dataset)
+    on_cuda = [looks[-1].theta for looks in on_gpu(runs, model, iterations=8, batch=0)]
+    for found, expected in zip(on_cuda, final(runs, model, iterations=8, batch=0, dtype=torch.float32), strict=True):
+        assert torch.allclose(found, expected, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn", "custom"])
 def test_minibatches_of_the_active_clients_are_those_of_their_numbers(name):
     model, dataset = MODELS[name]()

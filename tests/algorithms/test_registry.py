@@ -169,7 +169,8 @@ def test_a_method_is_one_file(tmp_path):
     (tmp_path / "heavy_ball.py").write_text(METHOD)
     done = subprocess.run([sys.executable, "-c", USE, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "heavy_ball DSpodFL with momentum" in " ".join(done.stdout.split())
+    listed = " ".join(done.stdout.split())
+    assert "heavy_ball neighbourhood sends 1 model sporadic undirected DSpodFL with momentum" in listed
 
 
 # --- what is declared -----------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ def test_without_code_names_are_checked_and_nothing_is_imported():
         ({"name": "dgd", "label": ""}, None),
         ({"name": "dgd", "label": "a\nb"}, "printable characters"),
         ({"name": "dgd", "label": "rg"}, "another label: it is the name of a registered method"),
-        ({"name": "dgd", "settings": {"period": 3}}, "this algorithm has no settings"),
+        ({"name": "dgd", "settings": {"period": 3}}, "left out: allowed are inverse_rates"),
         ({"name": "dfedavg", "settings": {"D": 3}}, r"settings.D = 3: must be left out: allowed are period"),
         ({"name": "dfedavg", "settings": {"period": 0}}, "an integer of at least 1, or 'auto'"),
         ({"name": "dfedavg", "settings": {"period": True}}, "an integer of at least 1, or 'auto'"),

@@ -650,6 +650,8 @@ def test_minibatches_have_their_size():
         problem = Problem(study.model, [(0, study.runs[0].data)], batch_size=study.batch_size)
         assert problem.minibatches(np.arange(2)).shape == (2, 4, size)
     assert not torch.equal(final(train={"batch_size": 1}), final(train={"batch_size": 5}))
+    assert built(train={"batch_size": "full"}).batch_size == 0
+    assert not torch.equal(final(train={"batch_size": "full"}), final(train={"batch_size": 60}))
 
 
 @says("Train.learning_rate", "ConstantRate.value")

@@ -431,6 +431,7 @@ VALUES = {
     "iterations as a float": change("train.iterations=1e3", says=["train.iterations = 1000.0", "an integer"]),
     "iterations beyond every address": change("train.iterations=4294967296", says=["train.iterations = 4294967296"]),
     "no batch": change("train.batch_size=0", says=["train.batch_size = 0"]),
+    "a batch by another word": change('train.batch_size="all"', says=["train.batch_size = 'all'", "full"]),
     "a learning rate as a word": change(
         "train.learning_rate=fast", says=["train.learning_rate = 'fast'", "a number or a table"]
     ),

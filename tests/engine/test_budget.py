@@ -27,6 +27,21 @@ def limited(algorithm, seed, budget, **how):
     return replace(make_run(algorithm, seed, **how), budget=budget, link_bytes=LINK_BYTES)
 
 
+@pytest.mark.parametrize("kind", ["delay", "normalized_delay"])
+def test_the_plain_loop_and_the_expected_end_follow_what_a_use_of_a_link_carries(kind):
+    model, data = MODELS["svm"]()
+    found = {}
+    for models in (1.0, 3.0):
+        run = limited("dspodfl", 1, Budget(kind, KINDS[kind]), data=data)
+        run = replace(run, link_models=models, cap=200)
+        (end,) = last_iterations([run])
+        steps = plain_loop(run, model, scattered(model, run.clients), iterations=200, batch_size=2)
+        assert sum(1 for _ in steps) == end
+        found[models] = end, expected(run, run.budget)
+    (end, need), (sooner, less) = found[1.0], found[3.0]
+    assert (sooner < end and less < need) if kind == "delay" else (sooner, less) == (end, need)
+
+
 def spent_by_a_loop(run, iterations):
     """The cost after each iteration, in the unit of the budget, from events and `DelayMeter` alone, (iterations,)."""
     k, graph = np.arange(iterations), run.rates.graph

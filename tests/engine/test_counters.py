@@ -1,5 +1,7 @@
 """Counts and delays of a stack, the same numbers as those of each run by the plain meter."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -19,7 +21,7 @@ DATA = classified(samples=300)
 def metered(run, events, k):
     present, _, degree = run.topology.at(k)
     current = present if run.topology.time_varying_weights else None
-    meter = DelayMeter(run.rates.graph.edges, run.clients)
+    meter = DelayMeter(run.rates.graph.edges, run.clients, run.link_models)
     return meter.add(events, run.rates.sgd(k), run.rates.link(k), degree, current)
 
 
@@ -53,6 +55,18 @@ def test_runs_of_many_links_and_worlds_that_change_are_counted_to_the_last_bit()
             make_run("dfedavg", 4, data=DATA, growth=Diminishing(0.1, gamma=9.0)),
         ]
     )
+
+
+def test_runs_that_send_more_or_less_than_a_model_are_counted_to_the_last_bit_next_to_others():
+    one = make_run(data=DATA, graph=erdos_renyi(9, 1))
+    two, tenth = replace(one, link_models=2.0), replace(one, link_models=0.1)
+    assert_ledger_is_meter([one, two, tenth, make_run("dgd", 2, data=DATA)])
+    (block,) = Stack([one, two, tenth]).blocks(30, 30)
+    sent, tally = block.tally.transmission.numpy().T, block.tally
+    assert np.array_equal(sent[1], 2 * sent[0]) and np.allclose(sent[2], 0.1 * sent[0], rtol=1e-12)
+    assert np.array_equal(tally.processing[:, 0], tally.processing[:, 1])
+    ratio = tally.transmission_normalized.numpy().T
+    assert np.array_equal(ratio[0], ratio[1]) and np.allclose(ratio[0], ratio[2], rtol=1e-12)
 
 
 @given(st.integers(0, 300), st.integers(0, 2**30))

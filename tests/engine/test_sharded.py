@@ -29,7 +29,17 @@ def scattered_owners(runs, ranks, seed=0):
 
 
 def split_up(
-    runs, model, ranks, *, owners=None, rule="simultaneous", dtype=torch.float64, device="cpu", every=10, **more
+    runs,
+    model,
+    ranks,
+    *,
+    owners=None,
+    rule="simultaneous",
+    dtype=torch.float64,
+    device="cpu",
+    every=10,
+    batch=BATCH,
+    **more,
 ):
     """Snapshots of all ranks put together, how many bytes each sent, and the shards."""
     owners = scattered_owners(runs, ranks) if owners is None else owners
@@ -42,7 +52,7 @@ def split_up(
         mine = [np.flatnonzero(owner == team.rank) for owner in owners]
         held = restrict_to_clients([run.data for run in runs], mine)
         here = [(run.seed, data) for run, data in zip(runs, held, strict=True)]
-        problem = Problem(model, here, batch_size=BATCH, dtype=dtype, device=device)
+        problem = Problem(model, here, batch_size=batch, dtype=dtype, device=device)
         whole = torch.cat([scattered(model, run.clients, run.seed) for run in runs]).to(dtype)
         start = whole[torch.from_numpy(shard.own)]
         split, rules = Split(shard, team), RULES[rule] if isinstance(rule, str) else rule

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from tests.edge import TINY_TOML, CommandLine, on_the_cpu, tiny
 from tests.teams import together
 
 from dspodfl import Config, ConfigError, InputError, Result, Simulation, run
-from dspodfl.algorithms import RULES, Algorithm, schedules
+from dspodfl.algorithms import RULES, Algorithm, Simultaneous, schedules
 from dspodfl.study import UserInputs, build, waves
 from dspodfl.study.rule_check import check_rule
 
@@ -441,3 +442,60 @@ def test_bad_settings_of_a_compressed_method_are_refused_by_their_key(settings, 
     with pytest.raises((ConfigError, InputError)) as caught:
         build(Config(algorithms=[{"name": "choco", "settings": settings}], data={"name": "synthetic"}))
     assert said in str(caught.value)
+
+
+# --- what the network can tell --------------------------------------------------------------------------------
+
+
+class _Picky(Simultaneous):
+    """A rule that wants clients with two neighbours; it notes what it is asked."""
+
+    asked: ClassVar[list] = []
+
+    def check(self, topology, rates):
+        self.asked.append((topology.graph.n, rates.graph.links))
+        if (topology.graph.degree != 2).any():
+            raise InputError("graph.kind", "path", "one in which every client has two neighbours (of 'picky')")
+
+
+def test_a_rule_is_asked_about_the_network_of_every_seed_before_a_study_begins(tmp_path):
+    _Picky.asked.clear()
+    picky = Algorithm("picky", schedule="dspodfl", rule=_Picky())
+    run(tiny(seeds=3), algorithms=[picky], device="cpu", out=tmp_path / "ring")
+    assert _Picky.asked == [(4, 4)] * 3
+    with pytest.raises(InputError, match=r"graph\.kind = .path.: must be one in which every client has two neighbours"):
+        run(tiny(graph={"kind": "path"}), algorithms=[picky], device="cpu", out=tmp_path / "path")
+    assert not (tmp_path / "path").exists()
+
+
+def test_a_schedule_is_asked_as_well_and_an_error_of_its_own_is_told_by_name():
+    class Asks:
+        def __call__(self, k, part, rates):
+            return schedules.dspodfl(k, part, rates)
+
+        def check(self, topology, rates):
+            raise ZeroDivisionError
+
+    with pytest.raises(InputError, match=r"algorithms = 'asks': .*check of Asks raised ZeroDivisionError"):
+        run(tiny(), algorithms=[Algorithm("asks", schedule=Asks())], device="cpu")
+
+
+PICKY = """
+from dspodfl.algorithms.rules import AdaptThenCombine
+from dspodfl.errors import InputError
+
+class Never(AdaptThenCombine):
+    def check(self, topology, rates):
+        raise InputError("algorithms", "never", f"run elsewhere than on {topology.graph.n} clients")
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_the_commands_refuse_what_a_rule_refuses_with_exit_code_2(command, monkeypatch, capsys, tmp_path):
+    line = CommandLine(monkeypatch, capsys, tmp_path)
+    (tmp_path / "picky_rules.py").write_text(PICKY)
+    (tmp_path / "study.toml").write_text(TINY_TOML)
+    given = 'algorithms=[{schedule="dspodfl",rule="picky_rules:Never"}]'
+    answer = line(command, "study.toml", "--set", given, *(("--out", "out") if command == "run" else ()))
+    assert answer.code == 2 and "algorithms = 'never': must be run elsewhere than on 4 clients" in answer.err
+    assert not (tmp_path / "out").exists()

@@ -67,6 +67,24 @@ def test_the_last_row_of_every_run_is_the_first_at_which_the_budget_is_spent(kin
     assert found.summary["study"]["complete"]
 
 
+def test_at_equal_bytes_a_method_that_sends_two_models_uses_links_half_as_often():
+    found = run(study("bytes", 60_000.0, algorithms=["dspodfl", "gradient_tracking"], seeds=3), device="cpu")
+    last = {key: rows.iloc[-1] for key, rows in by_run(found.metrics).items()}
+    for seed in range(3):
+        one, two = last["dspodfl", seed], last["gradient_tracking", seed]
+        p = one["bytes"] / one["link_uses"] / 8
+        assert two["bytes"] == 16 * p * two["link_uses"]
+        uses = 60_000.0 / (8 * p)
+        assert one["link_uses"] == pytest.approx(uses, abs=6) and two["link_uses"] == pytest.approx(uses / 2, abs=6)
+        assert two["iteration"] < one["iteration"]
+    rows = found.metrics.set_index(["algorithm", "seed", "iteration"])
+    common = rows.loc["dspodfl"].index.intersection(rows.loc["gradient_tracking"].index)
+    one, two = (rows.loc[name].loc[common] for name in ("dspodfl", "gradient_tracking"))
+    assert (two["delay_transmission"] == 2 * one["delay_transmission"]).all() and len(common) > 3
+    assert (two["delay_transmission_normalized"] == one["delay_transmission_normalized"]).all()
+    assert (two["delay_processing"] == one["delay_processing"]).all()
+
+
 def test_final_models_and_final_accuracies_are_those_of_each_last_row():
     config = study(evaluation={"points": 3})
     found = run(config, device="cpu")
@@ -205,13 +223,13 @@ def test_networks_whose_baselines_are_over_leave_the_stack_and_come_to_the_same(
 # --- interrupted, and resumed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["svm", "mlp"])
+@pytest.mark.parametrize(("model", "batch"), [("svm", 1), ("mlp", 1), ("svm", "full")])
 @pytest.mark.parametrize("waves", [1, 3])
-def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monkeypatch, tmp_path, waves, model):
+def test_a_study_resumed_from_any_iteration_has_the_bytes_of_one_in_one_go(monkeypatch, tmp_path, waves, model, batch):
     monkeypatch.setattr(Result, "draw", lambda *_: set())
     if waves > 1:
         in_waves(monkeypatch, waves)
-    config = study(value=900.0, model={"name": model}, evaluation={"points": 3}, train={"batch_size": 1})
+    config = study(value=900.0, model={"name": model}, evaluation={"points": 3}, train={"batch_size": batch})
     whole = run(config, device="cpu", record_events=True)
     for stop in (1, 4, 9, 14):
         folder, count = tmp_path / f"{stop}", itertools.count()

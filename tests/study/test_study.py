@@ -25,7 +25,14 @@ def test_runs_are_algorithms_times_settings_algorithm_by_algorithm():
         assert run.rates is setting.rates and run.topology is setting.topology and run.data is setting.data
         assert run.learning_rate is setting.learning_rate and run.budget is setting.budget
         assert (run.cap, run.need) == setting.caps[run.algorithm]
-        assert run.link_bytes == 8 * study.model.parameters
+        assert run.link_bytes == 8 * study.model.parameters and run.link_models == 1.0
+
+
+def test_runs_of_a_rule_that_sends_two_models_carry_twice_the_bytes_and_take_twice_the_delay():
+    _, study = build(tiny(algorithms=["dspodfl", "gradient_tracking"]))
+    one, two = study.runs
+    assert (one.link_bytes, one.link_models) == (8 * study.model.parameters, 1.0)
+    assert (two.link_bytes, two.link_models) == (16 * study.model.parameters, 2.0)
 
 
 def test_joined_studies_keep_their_runs_with_their_own_settings():

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 
 import jsonschema
@@ -10,6 +12,7 @@ import typer.main
 from tests.edge import TINY_TOML, CommandLine
 
 from dspodfl import Config
+from dspodfl.algorithms import ALGORITHMS
 from dspodfl.config import load, template
 from dspodfl.config.json_schema import json_schema
 from dspodfl.study.result import Result
@@ -84,6 +87,21 @@ def test_one_list_is_that_part_of_the_whole_list(what, name, dspodfl):
 
 def test_the_lists_together_are_the_whole_list(dspodfl):
     assert "".join(dspodfl("list", what).out for what in LISTS) == dspodfl("list").out
+
+
+def test_the_list_of_algorithms_says_where_they_end_what_they_send_and_where_they_were_published(dspodfl):
+    lines = {line.split()[0]: line for line in dspodfl("list", "algorithms").out.splitlines() if line.startswith("  ")}
+    assert list(lines) == list(ALGORITHMS)
+    for name, entry in ALGORITHMS.items():
+        facts = re.split(r"  +", lines[name].strip())
+        assert facts[:5] == [name, *entry.facts] and entry.line in lines[name] and entry.reference in lines[name]
+    tracking, dgd = lines["gradient_tracking"], lines["dgd"]
+    assert "exact" in tracking and "sends 2 models" in tracking and "neighbourhood" in dgd and "not sporadic" in dgd
+
+
+def test_the_list_of_algorithms_needs_no_torch():
+    code = "import sys\nfrom dspodfl.algorithms import ALGORITHMS\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_help_of_list_names_every_list(dspodfl):

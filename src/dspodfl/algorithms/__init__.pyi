@@ -2,6 +2,7 @@ from . import learning_rate as learning_rate
 from . import local as local
 from . import local_table as local_table
 from . import schedules as schedules
+from .base import FLOAT_BYTES as FLOAT_BYTES
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
 from .base import Independent as Independent
@@ -20,6 +21,8 @@ from .base import rests_without_events as rests_without_events
 from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
+from .entry import Setting as Setting
+from .inverse_rates import inverse_cap as inverse_cap
 from .learning_rate import LEARNING_RATES as LEARNING_RATES
 from .learning_rate import Constant as Constant
 from .learning_rate import Diminishing as Diminishing
@@ -57,6 +60,7 @@ from .with_local import with_local as with_local
 
 __all__ = [
     "ALGORITHMS",
+    "FLOAT_BYTES",
     "GRADIENTS_ONCE",
     "LEARNING_RATES",
     "ORDERS",
@@ -80,6 +84,7 @@ __all__ = [
     "Rule",
     "Schedule",
     "Send",
+    "Setting",
     "Simultaneous",
     "Sporadic",
     "Step",
@@ -93,6 +98,7 @@ __all__ = [
     "evaluates_other_models",
     "fitted",
     "fused_kernel",
+    "inverse_cap",
     "known_rules",
     "label_problem",
     "learning_rate",

@@ -85,7 +85,9 @@ class Rule(Protocol):
 
     A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), ``sent(p)``, the bytes
     that a client sends over a link in one use (default: 4p, one model in float32), and ``fit(shapes)``, which gives the
-    same rule for a model with parameter tensors of these shapes.
+    same rule for a model with parameter tensors of these shapes. A rule, or a schedule, may have
+    ``check(topology, rates)``, which raises `InputError` where the network of a run does not suit it: it is called with
+    the `dspodfl.network.WeightedTopology` and the `dspodfl.network.Rates` of every seed before a study begins.
     """
 
     def init(self, theta: Tensor, links: int) -> Any:

@@ -20,6 +20,8 @@ class Setting:
     """What it may be, as a message says it after "must be"."""
     check: Callable[[Any], bool]
     """Whether a value is allowed."""
+    default: Any = None
+    """What it is where it is left out; None: what the parameter of that name of the rule or the schedule says."""
     key: str | None = None
     """The key of the configuration that has the value where the method's settings do not; None: the method's own."""
 
@@ -72,3 +74,13 @@ class Entry:
     """When to use it, and when not: a sentence or two for docs/algorithms.md."""
     order: int = 1000
     """Its place in lists: smaller numbers come first, then the alphabet decides."""
+
+    @property
+    def facts(self) -> tuple[str, str, str, str]:
+        """Where it ends, what it sends, whether it may be sporadic, and on which graphs it runs, in few words."""
+        return (
+            "exact" if self.exact else "neighbourhood",
+            f"sends {self.sends}",
+            "sporadic" if self.sporadic else "not sporadic",
+            "directed" if self.directed else "undirected",
+        )

@@ -11,6 +11,7 @@ from typing import Any
 from dspodfl.algorithms import registry
 from dspodfl.algorithms.base import SIMULTANEOUS, Algorithm, Rule, Schedule
 from dspodfl.algorithms.draws import PARAMETER, Draws, bound, reference_of
+from dspodfl.algorithms.inverse_rates import without_inverse_rates
 from dspodfl.algorithms.local_table import from_table
 from dspodfl.algorithms.registry import ALGORITHMS
 from dspodfl.algorithms.with_local import with_local
@@ -27,7 +28,8 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
         value_of: gives the value of a key of the configuration, where a setting is left out and has such a key.
 
     Returns:
-        The schedule and the rule. Each part takes the settings that it has a parameter for. A schedule, or what makes
+        The schedule and the rule. Each part takes the settings that it has a parameter for; ``inverse_rates`` is for
+        the one who runs them (`dspodfl.algorithms.inverse_cap`). A schedule, or what makes
         it, that has a parameter ``draws`` receives the `Draws` of its method.
 
     Raises:
@@ -43,6 +45,7 @@ def make(algorithm: Algorithm, *, value_of: Callable[[str], Any] | None = None) 
     found = registry.settings_problem(schedule_name, rule_name, algorithm.settings)
     if found:
         raise InputError(f"{FIELD}.settings.{found[0]}", found[1], f"{found[2]} (of {algorithm.label!r})")
+    algorithm = replace(algorithm, settings=without_inverse_rates(algorithm.settings))
     settings = _defaults({schedule_name, rule_name}, value_of) | dict(algorithm.settings)
     schedule, rule = _schedule(algorithm.schedule), _rule(algorithm.rule)
     makes_schedule, makes_rule = _makes_schedule(schedule, settings), _makes_rule(rule)

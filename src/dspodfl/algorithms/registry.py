@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from dspodfl.algorithms import methods
-from dspodfl.algorithms.entry import Entry
+from dspodfl.algorithms.entry import Entry, Setting
+from dspodfl.algorithms.inverse_rates import INVERSE_RATES, REFUSED, SETTINGS
 from dspodfl.errors import nearest
 
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -121,9 +122,14 @@ def settings_problem(schedule: str, rule: str | None, settings: Mapping[str, Any
     >>> settings_problem("dfedavg", None, {"period": 0})
     ('period', 0, "an integer of at least 1, or 'auto'")
     """
-    known = dict(ALGORITHMS[schedule].settings) if schedule in ALGORITHMS else {}
+    known: dict[str, Setting] = dict(ALGORITHMS[schedule].settings) if schedule in ALGORITHMS else {}
     if rule is not None and rule in ALGORITHMS:
         known |= ALGORITHMS[rule].settings
+    method = ALGORITHMS.get(schedule if rule is None else rule)
+    if method is None or method.takes_local:
+        known = known | (SETTINGS if INVERSE_RATES in settings else {INVERSE_RATES: SETTINGS[INVERSE_RATES]})
+    elif INVERSE_RATES in settings:
+        return INVERSE_RATES, settings[INVERSE_RATES], REFUSED.format(method.label)
     closed = schedule in ALGORITHMS and (rule is None or rule in known_rules())
     for key, value in settings.items():
         if key in known and not known[key].check(value):

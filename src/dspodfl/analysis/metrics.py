@@ -72,7 +72,9 @@ _NAMED = (
         "classes and 1,000 clients; data of your own that bring it",
     ),
     Column("delay_processing", "number", _RAW + "Σ_k (1/m) Σ_i v_i/d_i"),
-    Column("delay_transmission", "number", _RAW + "Σ_k (1/m) Σ_i (1/|N_i|) Σ_j v̂_ij/b_ij"),
+    Column(
+        "delay_transmission", "number", _RAW + "Σ_k (1/m) Σ_i (1/|N_i|) Σ_j c v̂_ij/b_ij, c models a use and direction"
+    ),
     Column("delay_total", "number", "the sum of both"),
     Column("delay_processing_normalized", "number", _NORMALIZED),
     Column("delay_transmission_normalized", "number", _NORMALIZED),
@@ -81,7 +83,7 @@ _NAMED = (
     ),
     Column("sgd_steps", "integer", "Σ v, SGD steps of all clients"),
     Column("link_uses", "integer", "Σ v̂ over undirected links"),
-    Column("bytes", "integer", "2 · link_uses · 4p"),
+    Column("bytes", "integer", "2 · link_uses · the bytes that a use sends each way: 4p for one model"),
     Column(
         "diverged",
         "flag",

@@ -85,8 +85,10 @@ class Train(Table):
         description=f"what each run may spend: exactly one of {', '.join(COSTS)}. A run ends at the first iteration at "
         "which it has spent it. Absent, with no iterations given: a delay of 10,000",
     )
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        16, description="samples per SGD step, drawn uniformly with replacement from the client's own"
+    batch_size: Literal["full"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        16,
+        description="samples per SGD step, drawn uniformly with replacement from the client's own; "
+        '"full": all of them, exact gradients',
     )
     learning_rate: LearningRate = Field(
         ConstantRate(), description="the learning rate α(k); a number alone is a constant one"

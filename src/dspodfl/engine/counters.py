@@ -221,7 +221,8 @@ class Ledger:
         for run in self.runs:
             present, _, degree = run.topology.at(k)
             edges = run.rates.graph.edges
-            cost, link_cost = costs(edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
+            d, b = run.rates.sgd(k), run.rates.link(k)
+            cost, link_cost = costs(edges, run.clients, d, b, degree, run.link_models)
             current = present if run.topology.time_varying_weights else None
             parts.append((cost, link_cost, link_cost if current is None else np.where(current, link_cost, 0.0)))
         length = max(len(array) for part in parts for array in part)

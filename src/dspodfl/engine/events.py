@@ -151,7 +151,11 @@ class EventSampler:
         runs = self.stack.runs
         known = {id(run.learning_rate): run.learning_rate(k) for run in runs}
         rates = np.stack([known[id(run.learning_rate)] for run in runs], axis=1)
-        return torch.from_numpy(rates).to(self.device, self.dtype)[:, self._run_of]
+        found = torch.from_numpy(rates).to(self.device, self.dtype)[:, self._run_of]
+        for run, rows in zip(runs, self.stack.rows, strict=True):
+            if run.inverse_cap is not None:
+                found[:, rows] = torch.from_numpy(run.step_sizes(k)).to(self.device, self.dtype)
+        return found
 
     def _tallied(self, k: np.ndarray, at: Tensor, v: Tensor, v_hat: Tensor) -> tuple[Tally, dict[int, int]]:
         """Remove the events of runs after their end, and count the rest; return the tally, and which runs end where."""

@@ -86,7 +86,8 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         p, q = events.v.astype(float), events.v_hat.astype(float)
     present, _, degree = run.topology.at(k)
     q = q if present is None else q * present
-    step, use = costs(run.rates.graph.edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
+    d, b = run.rates.sgd(k), run.rates.link(k)
+    step, use = costs(run.rates.graph.edges, run.clients, d, b, degree, run.link_models)
     every = use if present is None or not run.topology.time_varying_weights else np.where(present, use, 0.0)
     raw, normalized = [], []
     for probability, cost, whole in ((p, step, step), (q, use, every)):

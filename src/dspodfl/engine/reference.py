@@ -34,7 +34,7 @@ def plain_loop(
         model: What each client minimises.
         initial: The initial models, (clients, p); their dtype is kept.
         iterations: The most iterations to make.
-        batch_size: Samples of a minibatch.
+        batch_size: Samples of a minibatch; 0: all samples of a client.
         order: The name of the update: "simultaneous" (the paper's), "combine_then_adapt" or "adapt_then_combine".
 
     Yields:
@@ -51,7 +51,7 @@ def plain_loop(
     targets = torch.from_numpy(data.dataset.y_train)
     theta = [row.clone() for row in initial]
     part = Part.whole(graph, run.seed)
-    meter, steps, uses = DelayMeter(graph.edges, graph.n), 0, 0
+    meter, steps, uses = DelayMeter(graph.edges, graph.n, run.link_models), 0, 0
 
     for k in range(run.last(iterations)):
         at = np.array([k])
@@ -64,12 +64,14 @@ def plain_loop(
         steps += int(fired.v.sum())
         raw, normalized = (delays.processing[0], delays.transmission[0]), delays.processing_normalized[0]
         spent = Spent(*raw, normalized, delays.transmission_normalized[0], steps, uses, k + 1, run.link_bytes)
-        alpha = float(run.learning_rate(at)[0])
+        alpha = np.broadcast_to(run.step_sizes(at), (1, graph.n))[0].tolist()
 
         def gradient(i: int, point: Tensor, k: int = k) -> Tensor:
-            word = rng.words(run.seed, Stream.BATCH, i, k=k, slots=batch_size)
             shard = data.shards[i]
-            rows = torch.from_numpy(shard[rng.index_below(word, len(shard))])
+            if batch_size:
+                word = rng.words(run.seed, Stream.BATCH, i, k=k, slots=batch_size)
+                shard = shard[rng.index_below(word, len(shard))]
+            rows = torch.from_numpy(shard)
             y = targets[rows].to(dtype) if targets.is_floating_point() else targets[rows]
             point = point.detach().requires_grad_()
             (g,) = torch.autograd.grad(model.objective(point, inputs[rows].to(dtype), y), point)
@@ -84,7 +86,7 @@ def plain_loop(
             return out
 
         def adapted(models: list[Tensor], at_models: list[Tensor], events=events, alpha=alpha) -> list[Tensor]:  # type: ignore[no-untyped-def]
-            return [m - alpha * gradient(i, at_models[i]) if events.v[0, i] else m for i, m in enumerate(models)]
+            return [m - alpha[i] * gradient(i, at_models[i]) if events.v[0, i] else m for i, m in enumerate(models)]
 
         if order == "simultaneous":
             theta = adapted(mixed(theta), theta)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dspodfl.algorithms import LearningRate, Schedule
+import numpy as np
+
+from dspodfl.algorithms import LearningRate, Schedule, draws_independently
+from dspodfl.errors import InputError
 from dspodfl.network import Budget, Rates, WeightedTopology
 from dspodfl.problem.data import Federation
 
@@ -27,6 +30,10 @@ class Run:
     """The most iterations of the run; None: as many as the loop makes."""
     link_bytes: int = 0
     """Bytes that one use of a link carries, both ways together."""
+    link_models: float = 1.0
+    """Models that one use of a link carries each way: its raw transmission delay is multiplied by them."""
+    inverse_cap: float | None = None
+    """Steps are α times 1/p_i, at most this, where p_i is the probability that client i steps; None: steps are α."""
     need: int | None = None
     """Iterations that the run is expected to take; None: its cap."""
 
@@ -34,6 +41,27 @@ class Run:
     def clients(self) -> int:
         """The number of clients, m."""
         return self.rates.graph.n
+
+    def step_sizes(self, k: np.ndarray) -> np.ndarray:
+        """Return the step sizes of the clients: α, or α/p_i by ``inverse_cap``.
+
+        Args:
+            k: The iterations.
+
+        Returns:
+            Shape (iterations, clients), or (iterations, 1) where all clients have the same.
+
+        Raises:
+            InputError: The schedule does not know with which probability clients step.
+        """
+        alpha = self.learning_rate(k)[:, None]
+        if self.inverse_cap is None:
+            return alpha
+        if not draws_independently(self.schedule):
+            allowed = "left out: the schedule does not know with which probability clients step (independent = True)"
+            raise InputError("algorithms.settings.inverse_rates", True, f"{allowed} (of {self.algorithm!r})")
+        p = self.schedule.probabilities(k, self.rates)[0]
+        return np.asarray(alpha / np.maximum(p, 1.0 / self.inverse_cap))
 
     @property
     def limit(self) -> float:

@@ -152,7 +152,7 @@ class Stage:
         self.block = block
         self.v = block.v.to(self.problem.dtype)[:, :, None].unbind()
         self.lr = block.lr[:, :, None].unbind()
-        self.batches = self.problem.batches(block.k)
+        self.batches = None if self.problem.full is not None else self.problem.batches(block.k)
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._step_probability: Tensor | None = None
         self._fired = None
@@ -224,8 +224,12 @@ class StackStep:
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
-        inputs, targets = self._stage.batches[self._t]
-        return self._stage.problem.gradient(x, inputs, targets, None if scale is None else scale[:, 0])
+        problem, batches = self._stage.problem, self._stage.batches
+        factor = None if scale is None else scale[:, 0]
+        if batches is None:
+            assert problem.full is not None
+            return problem.full.gradient(x, factor)
+        return problem.gradient(x, *batches[self._t], factor)
 
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Draw words at the address of each client and this iteration. Shape: (clients, slots), int64."""

@@ -108,7 +108,10 @@ def _flop(study: Study) -> float:
         need = run.need or study.iterations
         evaluations = study.evaluations(need)
         flop += (
-            pixels * study.model.parameters * run.clients * (4.0 * need * study.batch_size + 2.0 * evaluations * tests)
+            pixels
+            * study.model.parameters
+            * run.clients
+            * (4.0 * need * study.samples_per_step + 2.0 * evaluations * tests)
         )
     return flop
 

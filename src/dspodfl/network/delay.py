@@ -1,7 +1,7 @@
 """Delay: what the events cost, from events and rates alone; no model is needed.
 
 Raw, per iteration:   processing    (1/m) Σ_i v_i / d_i
-                      transmission  (1/m) Σ_i (1/|N_i|) Σ_j v̂_ij / b_ij
+                      transmission  (1/m) Σ_i (1/|N_i|) Σ_j c v̂_ij / b_ij,   c: the models that a use carries each way
 Normalized:           each divided by its value with every client, or every link of the graph that the weights
                       follow, firing.
 
@@ -56,8 +56,8 @@ class DelayMeter:
     [4.0, 8.0, 12.0]
     """
 
-    def __init__(self, edges: np.ndarray, n: int) -> None:
-        self.edges, self.n = edges, n
+    def __init__(self, edges: np.ndarray, n: int, models: float = 1.0) -> None:
+        self.edges, self.n, self.models = edges, n, models
         self._client = np.zeros(n)
         self._link = np.zeros(len(edges))
         self._normalized = np.zeros(2)
@@ -82,7 +82,7 @@ class DelayMeter:
         Returns:
             The delays, shape (iterations,) each.
         """
-        cost, link_cost = costs(self.edges, self.n, d, b, degree)
+        cost, link_cost = costs(self.edges, self.n, d, b, degree, self.models)
         everything = link_cost if present is None else np.where(present, link_cost, 0.0)
         spent, link_spent = events.v * cost, events.v_hat * link_cost
         processing, self._client = _running(self._client, spent)
@@ -97,7 +97,9 @@ class DelayMeter:
         return Delays(processing, transmission, *normalized)
 
 
-def costs(edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def costs(
+    edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.ndarray, models: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return what one step of each client and one use of each link add to the delays of a run.
 
     Args:
@@ -106,9 +108,11 @@ def costs(edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.nd
         d: The rates of the clients, shape (iterations or 1, n).
         b: The rates of the links, shape (iterations or 1, links).
         degree: The degrees of the clients, shape (iterations or 1, n).
+        models: How many models one use of a link carries each way.
 
     Returns:
-        The cost of a step, 1 / (n d_i), in the shape of d, and of a link, (1/|N_i| + 1/|N_j|) / (n b_ij), in that of b.
+        The cost of a step, 1 / (n d_i), in the shape of d, and of a link, models · (1/|N_i| + 1/|N_j|) / (n b_ij), in
+        that of b.
 
     >>> step, use = costs(np.array([[0, 1]]), 2, np.full((1, 2), 0.5), np.full((1, 1), 0.25), np.ones((1, 2)))
     >>> step.tolist(), use.tolist()
@@ -116,7 +120,7 @@ def costs(edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.nd
     """
     neighbours = np.maximum(degree, 1)
     share = 1.0 / neighbours[:, edges[:, 0]] + 1.0 / neighbours[:, edges[:, 1]]
-    return 1.0 / d / n, share / b / n
+    return 1.0 / d / n, share / b / n * models
 
 
 def in_order(values: np.ndarray) -> np.ndarray:

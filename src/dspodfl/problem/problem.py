@@ -1,6 +1,6 @@
 """The problem that the clients solve: their samples, the gradients of a stack of clients, and how good models are.
 
-g_i = ∇F_i(θ_i; ξ_i),    ξ_i: a minibatch drawn uniformly with replacement from client i's shard
+g_i = ∇F_i(θ_i; ξ_i),    ξ_i: a minibatch drawn uniformly with replacement from client i's shard, or all of it
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dspodfl._kernels.cuda import minibatch as gather
 from dspodfl.problem.data.dataset import Federation
 from dspodfl.problem.evaluation import BatchEvaluator, Check, Evaluation
+from dspodfl.problem.full_batch import FullBatch, Holdings
 from dspodfl.problem.gradients import Gradients
 from dspodfl.problem.models import Model
 from dspodfl.problem.models.stacked.network import Stacked
@@ -31,7 +32,7 @@ class Problem:
     Args:
         model: the model.
         runs: (seed, federation) of each run; clients are stacked in this order.
-        batch_size: samples in a minibatch.
+        batch_size: samples in a minibatch; 0: no minibatches, gradients are those of all samples of a client.
         device: where everything is stored and computed.
         dtype: of the models.
         compute: the dtype that gradients are computed in; by default ``dtype``.
@@ -55,7 +56,7 @@ class Problem:
         self.tf32, self.batch_size = tf32, batch_size
         self.model = model.to(self.device, self.compute)
         self.datasets, self.dataset_of_run = distinct_datasets([federation for _, federation in runs])
-        self.stacked = _stacked_network(self.model, self.device, dtype, self.precision)
+        self.stacked = _stacked_network(self.model, self.device, dtype, self.precision) if batch_size else None
         convolves = any(isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in self.model.module.modules())
         looped = convolves and self.device.type == "cpu"  # where grouped convolutions are slower than a loop
         self._packing = Packing(self.model, self.device, self.stacked)
@@ -72,13 +73,19 @@ class Problem:
         self._minibatches = Minibatches(runs, starts_of_runs, batch_size, self.device)
         self._gradients = Gradients(
             self.model,
-            batch_size,
+            max(1, batch_size),
             device=self.device,
             dtype=dtype,
             compute=self.compute,
             stacked=self.stacked,
             looped=looped,
         )
+        self.full: FullBatch | None = None
+        """Computes exact gradients, where there are no minibatches."""
+        if not batch_size:
+            held = Holdings(*self._minibatches.held())
+            how = {"dtype": dtype, "compute": self.compute}
+            self.full = FullBatch(held, self._samples, self.model, looped=looped, **how)
         self._evaluator = BatchEvaluator(
             self.datasets,
             model.to(self.device, dtype),

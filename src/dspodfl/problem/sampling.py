@@ -130,6 +130,15 @@ class Minibatches:
         self._batch_size = batch_size
         self._shared = drawn < len(self.batch_of)
 
+    def held(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows that clients hold: client n of the stack holds order[offset[n] : offset[n] + size[n]].
+
+        Shapes: order (samples held,), offset (clients,), size (clients,).
+        """
+        shards, which = self._shards, self.batch_of.cpu().numpy()
+        order, offset, size = (array.cpu().numpy() for array in (shards.order, shards.offset, shards.size))
+        return order, offset[which], size[which]
+
     def draws(self, k: np.ndarray) -> Tensor:
         """Draw the training rows of the minibatches, once for runs that share them.
 

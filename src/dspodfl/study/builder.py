@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, fitted, make, without_code
+from dspodfl.algorithms import ALGORITHMS, Algorithm, fitted, inverse_cap, make, without_code
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.engine import Run, horizon
@@ -22,7 +22,7 @@ from dspodfl.study.brought import with_rule
 from dspodfl.study.build_network import Network, build_network, own_networks
 from dspodfl.study.build_problem import build_problem, check_optimum, with_optimum
 from dspodfl.study.rule_check import check_rule
-from dspodfl.study.study import Method, Setting, Study, link_bytes
+from dspodfl.study.study import Method, Setting, Study, link_bytes, link_models
 from dspodfl.study.user_inputs import UserInputs, resolve, user_names
 
 _DATA = 0.3
@@ -80,7 +80,7 @@ def build(
         settings,
         methods,
         model,
-        config.train.batch_size,
+        0 if config.train.batch_size == "full" else config.train.batch_size,
         config.eval.every,
         config.eval.points,
         sorted(set(config.eval.at_delay)),
@@ -174,8 +174,11 @@ class _SettingMaker:
                 schedule,
                 data,
                 self.learning_rate,
-                link_bytes=link_bytes(self.model),
+                link_bytes=link_bytes(method.rule, self.model.parameters),
+                link_models=link_models(method.rule, self.model.parameters),
+                inverse_cap=method.inverse_cap,
             )
+            _check_network(method, run)
             found[label] = horizon.cap(run, train.budget, train.iterations)
         return found
 
@@ -193,7 +196,8 @@ def _method(given: str | AlgorithmTable, config: schema.Config, inputs: UserInpu
     else:
         value = as_algorithm(given, config)
         value = value if inputs.code else without_code(value)
-    return Method(label, *make(value, value_of=partial(_value_of, config)))
+    made = make(value, value_of=partial(_value_of, config))
+    return Method(label, *made, inverse_cap(value.settings))
 
 
 def as_algorithm(given: str | AlgorithmTable, config: schema.Config) -> Algorithm:
@@ -216,6 +220,17 @@ def _value_of(config: schema.Config, key: str) -> Any:
     for part in key.split("."):
         found = getattr(found, part)
     return found
+
+
+def _check_network(method: Method, run: Run) -> None:
+    """Let a method refuse a network that does not suit it: ``check(topology, rates)`` of its schedule and its rule."""
+    run.step_sizes(np.zeros(1, dtype=np.int64))
+    for part in (method.schedule, method.rule):
+        check = getattr(part, "check", None)
+        if callable(check):
+            what = f"an algorithm that suits the network, but check of {type(part).__name__}"
+            with user_code.guarded("algorithms", method.label, what):
+                check(run.topology, run.rates)
 
 
 def _check_schedule(name: str, found: Any, drawn: Rates, seed: int) -> None:

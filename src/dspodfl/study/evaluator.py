@@ -89,7 +89,7 @@ class Evaluator:
                 "seed": run.seed,
                 "iteration": snapshot.iteration,
                 **vars(counters),
-                **costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters),
+                **costs(counters, snapshot.iteration, run.link_bytes),
                 "diverged": diverged or evaluated is None,
             }
             of_clients = None

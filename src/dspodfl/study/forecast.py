@@ -70,9 +70,10 @@ def expected_seconds(studies: Iterable[Study], device: torch.device) -> float | 
         model = study.model
         if not meant_for_a_gpu(model):
             continue
-        key = (model.name, model.parameters, study.batch_size)
+        batch = max(1, round(study.samples_per_step))
+        key = (model.name, model.parameters, batch)
         if key not in tried:
-            tried[key] = _tried(model, study.batch_size)
+            tried[key] = _tried(model, batch)
         gradient, sample = tried[key]
         work = Work.of(study)
         total += work.gradients * gradient + work.evaluations * work.models * work.samples * sample

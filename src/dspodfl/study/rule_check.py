@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import GRADIENTS_ONCE, Arc, PerLink, Rule, WithLocal, fused_kernel
+from dspodfl.algorithms import GRADIENTS_ONCE, Arc, PerLink, Rule, WithLocal, bytes_sent, fused_kernel
 from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
 from dspodfl.rng import Stream
@@ -35,6 +35,11 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
     >>> from dspodfl.algorithms import Simultaneous
     >>> check_rule("dspodfl", Simultaneous(), 10)
     """
+    value = f"{type(rule).__name__} of {label!r}"
+    with user_code.guarded(_FIELD, value, "a Rule, but sent(p)"):
+        sent = bytes_sent(rule, parameters)
+    if sent < 0:
+        raise InputError(_FIELD, value, f"a Rule whose sent(p) gives bytes; it gave {sent} at p = {parameters}")
     if fused_kernel(rule) is not None:  # a kernel computes it, without a state
         return
     kind = type(rule.rule if isinstance(rule, WithLocal) else rule).__name__

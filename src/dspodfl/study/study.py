@@ -8,7 +8,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from dspodfl.algorithms import LearningRate, Rule, Schedule
+from dspodfl.algorithms import FLOAT_BYTES, LearningRate, Rule, Schedule, bytes_sent
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Run
 from dspodfl.network import LONGEST, Budget, EndedBy, Rates, WeightedTopology, ended_by
@@ -41,12 +41,12 @@ class Setting:
     caps: Mapping[str, tuple[int, int]]
     own: Mapping[str, Network] = field(default_factory=dict)
 
-    def run(self, method: Method, link_bytes: int) -> Run:
+    def run(self, method: Method, parameters: int) -> Run:
         """Return the run of an algorithm in this setting.
 
         Args:
             method: The algorithm; ``caps`` has its label.
-            link_bytes: Bytes that one use of a link carries, both ways together.
+            parameters: p, the number of parameters of a model.
 
         Returns:
             The run. It refers to the graph, rates and data of the setting, and copies nothing.
@@ -63,7 +63,9 @@ class Setting:
             self.learning_rate,
             budget=self.budget,
             cap=cap,
-            link_bytes=link_bytes,
+            link_bytes=link_bytes(method.rule, parameters),
+            link_models=link_models(method.rule, parameters),
+            inverse_cap=method.inverse_cap,
             need=need,
         )
 
@@ -76,11 +78,13 @@ class Method:
         label: What rows and tables call it.
         schedule: When clients step and links exchange models.
         rule: How models change.
+        inverse_cap: Steps are α times 1/p_i, at most this (`Run.inverse_cap`); None: steps are α.
     """
 
     label: str
     schedule: Schedule
     rule: Rule
+    inverse_cap: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +95,7 @@ class Study:
         settings: One for each seed.
         algorithms: What is compared in each of them.
         model: What clients train.
-        batch_size: Samples in a minibatch.
+        batch_size: Samples in a minibatch; 0: all samples of a client.
         every: Evaluate at multiples of this number of iterations; None: not for this reason.
         points: Evaluate where a run's cost reaches each of this many equal parts of its budget; None: not for this
             reason.
@@ -123,8 +127,15 @@ class Study:
     @cached_property
     def runs(self) -> list[Run]:
         """The runs, in the order of ``pairs``: it decides their numbers in files and how they are stacked."""
-        carried = link_bytes(self.model)
-        return [self.settings[s].run(self.algorithms[a], carried) for a, s in self.pairs]
+        return [self.settings[s].run(self.algorithms[a], self.model.parameters) for a, s in self.pairs]
+
+    @cached_property
+    def samples_per_step(self) -> float:
+        """The samples of a gradient: those of a minibatch, or the mean number that a client holds."""
+        if self.batch_size:
+            return self.batch_size
+        sizes = [setting.data.sizes for setting in self.settings]
+        return float(sum(map(sum, sizes)) / max(1, sum(map(len, sizes))))
 
     @cached_property
     def rules(self) -> list[Rule]:
@@ -215,16 +226,34 @@ def joined(studies: Sequence[Study]) -> Study:
     return replace(studies[0], settings=settings, algorithms=algorithms, pairs=pairs)
 
 
-def link_bytes(model: Model) -> int:
-    """Return the bytes that one use of a link carries: a model of float32 each way.
+def link_bytes(rule: Rule, parameters: int) -> int:
+    """Return the bytes that one use of a link carries.
 
     Args:
-        model: What clients exchange.
+        rule: How models change; what it sends, or a model of float32 each way.
+        parameters: p, the number of parameters of a model.
 
     Returns:
         Bytes, both ways together.
+
+    >>> from dspodfl.algorithms import Simultaneous
+    >>> link_bytes(Simultaneous(), 10)
+    80
     """
-    return 2 * 4 * model.parameters
+    return 2 * bytes_sent(rule, parameters)
+
+
+def link_models(rule: Rule, parameters: int) -> float:
+    """Return how many models one use of a link carries each way: the factor of its raw transmission delay.
+
+    Args:
+        rule: How models change.
+        parameters: p, the number of parameters of a model.
+
+    Returns:
+        The bytes that are sent, by those of a model of float32; exactly 1 for one model.
+    """
+    return bytes_sent(rule, parameters) / (FLOAT_BYTES * parameters)
 
 
 def _same(one: Rule, other: Rule) -> bool:

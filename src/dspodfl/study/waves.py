@@ -13,6 +13,7 @@ from torch import nn
 
 from dspodfl.engine import Run
 from dspodfl.errors import memory as machine
+from dspodfl.problem import SAMPLES_AT_ONCE
 from dspodfl.problem.models import Model
 
 _SHARE = 0.85
@@ -79,7 +80,7 @@ def make_plan(
     Args:
         runs: The runs of the study.
         model: What they train.
-        batch_size: Samples in a minibatch.
+        batch_size: Samples in a minibatch; 0: full gradients, which are computed some samples at a time.
         device: Where they are run.
         dtype: The type of the models.
         memory: What is free on the device, in bytes; None: as it says.
@@ -96,6 +97,8 @@ def make_plan(
     datasets = dict.fromkeys(run.data.dataset for run in runs)  # runs may share one
     held = sum(d.x_train.nbytes + size * d.x_test.size for d in datasets)
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
+    if not batch_size:
+        fixed += _full_batch_bytes(model, size)
     size_of = [run.clients * per_client + _link_bytes(run.topology.graph.links) for run in runs]
     room = max(1.0, _SHARE * free - fixed)
     of_group: dict[int, list[int]] = {}
@@ -115,6 +118,11 @@ def _fitting(order: list[int], size_of: Sequence[int], room: float, fewest: int)
         if count == most or largest <= room:
             return waves
         count += 1
+
+
+def _full_batch_bytes(model: Model, size: int) -> int:
+    """What full gradients take in between, whoever they are of: inputs and activations of some samples."""
+    return size * SAMPLES_AT_ONCE * (2 * math.prod(model.input_shape) + activations(model, 1))
 
 
 def _link_bytes(links: int) -> int:

@@ -1,5 +1,7 @@
 """The constants of a problem are those of the model and data a study would train, labelled with their source."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from torch.func import grad
 from dspodfl.errors import InputError
 from dspodfl.study.builder import build
 from dspodfl.theory.assess import estimate
-from dspodfl.theory.assess.constants import CERTIFIED, EXACT, MEASURED
+from dspodfl.theory.assess.assessment import worst
+from dspodfl.theory.assess.constants import CERTIFIED, EXACT, FULL, MEASURED
 
 RIDGE = {"data": {"name": "ridge", "samples": 12, "dimension": 3, "l2": 0.5}, "model": {"name": "linear"}}
 LOGISTIC = {"model": {"name": "logistic", "l2": 0.2}}
@@ -26,6 +29,26 @@ def gradients(model, data, theta):
     y = y.double() if y.is_floating_point() else y
     gradient = grad(model.objective)
     return np.stack([gradient(torch.from_numpy(theta), x[s], y[s]).numpy() for s in data.shards])
+
+
+@pytest.mark.parametrize("changes", [RIDGE, LOGISTIC, {"model": {"name": "mlp", "hidden": [3]}}])
+def test_full_gradients_have_no_noise_and_all_other_constants_are_those_of_minibatches(changes):
+    model, data = made(**changes)
+    full, noisy = (estimate(model, data, 0, batch, 0.1, None, 5) for batch in (0, 1))
+    assert full.sigma == 0 < noisy.sigma and full.source["sigma"] == FULL
+    assert replace(full, sigma=noisy.sigma, source=noisy.source).__dict__ == noisy.__dict__
+
+
+def test_a_study_with_full_gradients_is_assessed_with_a_sigma_of_0():
+    config = tiny(seeds=2, **RIDGE, train={"batch_size": "full", "learning_rate": 0.01})
+    found = worst(
+        [
+            estimate(study.model, setting.data, 0, study.batch_size, 0.01, None, 5)
+            for _, study in [build(config)]
+            for setting in study.settings
+        ]
+    )
+    assert (found.sigma, found.source["sigma"]) == (0, FULL)
 
 
 @pytest.mark.parametrize(("changes", "kind"), [(RIDGE, EXACT), (LOGISTIC, CERTIFIED)])

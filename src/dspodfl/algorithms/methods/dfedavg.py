@@ -25,4 +25,7 @@ ENTRY = Entry(
     reference="Sun, Li and Wang, Decentralized Federated Averaging, 2022",
     paper=True,
     order=4,
+    sporadic=False,
+    update="Θ ← Θ − αG(Θ)    D times, then once\nΘ ← WΘ",
+    when="Links are costly and clients alike. The longer D, the further clients drift apart between two exchanges.",
 )

@@ -11,4 +11,7 @@ ENTRY = Entry(
     reference="Nedić and Ozdaglar, Distributed Subgradient Methods for Multi-Agent Optimization, 2009",
     paper=True,
     order=1,
+    sporadic=False,
+    update="Θ ← WΘ − αG(Θ)",
+    when="The baseline in which nobody is spared: the fewest iterations, and the most delay, where rates differ.",
 )

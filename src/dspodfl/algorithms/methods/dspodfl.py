@@ -10,4 +10,7 @@ ENTRY = Entry(
     reference="Zehtabi et al., Decentralized Sporadic Federated Learning",
     paper=True,
     order=0,
+    update="Θ ← PΘ − αVG(Θ)",
+    when="Devices and links are uneven or unreliable, and a good model is wanted at little delay. Where clients hold "
+    "different data, it goes to the minimizer that busy clients pull it to: take inverse_rates, or an exact method.",
 )

@@ -11,4 +11,6 @@ ENTRY = Entry(
     reference="Boyd et al., Randomized Gossip Algorithms, 2006",
     paper=True,
     order=2,
+    update="Θ ← PΘ − αG(Θ)",
+    when="Links are slow or unreliable and computing is cheap. Every client steps, so that none counts for more.",
 )

@@ -10,4 +10,6 @@ ENTRY = Entry(
     reference="Zehtabi et al., Decentralized Sporadic Federated Learning",
     paper=True,
     order=3,
+    update="Θ ← WΘ − αVG(Θ)",
+    when="Computing is slow and links are cheap. Like DSpodFL it goes to the minimizer that busy clients pull it to.",
 )

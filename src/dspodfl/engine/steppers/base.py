@@ -4,7 +4,7 @@ A stepper advances the models that a process holds through blocks of iterations.
 and for several: what differs is the `dspodfl.engine.transport.base.Transport`, and how many rows of other processes
 are needed (the halo of the `Shard`; none where a process works alone). All of them give the same models:
 
-    plain.Plain                every model, rule and device    by the rule, with PyTorch's operations
+    plain.Plain                every model, rule and device    by the rule, with PyTorch's operations; full gradients
     compiled.Compiled          linear models on the CPU        whole blocks in machine code (Numba)
     cuda_linear.CudaLinear     linear models on a GPU          two passes over the models an iteration (Triton)
     cuda_network.CudaNetwork   other models on a GPU           gradients of only the clients that step
@@ -76,7 +76,7 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
         A stepper at the initial models.
     """
     fused = fused_kernel(rule) == SIMULTANEOUS
-    for stepper in _FUSED if fused else ():
+    for stepper in _FUSED if fused and problem.full is None else ():  # the kernels take minibatches
         if stepper.available(problem):
             return stepper(split, problem, theta)
     return Plain(split, problem, rule, theta, state, mixes_first=fused)

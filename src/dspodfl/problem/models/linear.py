@@ -66,6 +66,18 @@ def linear_gradient(
     return out
 
 
+def linear_sum(model: Model, packed: Tensor, x: Tensor, y: Tensor, one: Tensor, weight: Tensor) -> Tensor:
+    """Closed-form weighted sums of the samples' gradients, without the penalty: Σ_b w_b (∂ℓ/∂s_b) x_bᵀ.
+
+    Shapes: packed (clients, p), x (clients, B, features), y (clients, B), one () = 1, weight (clients, B) ->
+    (clients, p).
+    """
+    clients, _, features = x.shape
+    scores = torch.bmm(packed.view(clients, -1, features), x.transpose(1, 2))
+    grad = LOSS_GRADIENTS[model.loss](scores, y, one) * weight[:, None, :]
+    return torch.bmm(grad, x).view(packed.shape)
+
+
 def _hinge_gradient(scores: Tensor, y: Tensor, share: Tensor) -> Tensor:
     """∂/∂s of (1/C) Σ_{c≠y} max(0, 1 − s_y + s_c): PyTorch's own backward kernel of that loss, one call for all."""
     clients, outputs, batch = scores.shape

@@ -197,7 +197,7 @@ def _assessed(
 ) -> Assessment:
     config, study = build(config, on_progress=on_progress)
     for run, rule in zip(study.runs, study.rules, strict=True):
-        if fused_kernel(rule) != SIMULTANEOUS:
+        if fused_kernel(rule) != SIMULTANEOUS or run.inverse_cap is not None:
             allowed = "an algorithm of the rule simultaneous: the theorems are about Θ ← PΘ − αVG"
             raise InputError("algorithms", run.algorithm, allowed)
     if study.iterations > _MOST_ITERATIONS:
@@ -261,7 +261,7 @@ def worst(seeds: list[ProblemConstants]) -> ProblemConstants:
 
     mus = [found.mu for found in seeds]
     source = dict(first.source)
-    if first.reach is not None and len(seeds) > 1:
+    if first.reach is not None and len(seeds) > 1 and most("sigma") > 0:
         source["sigma"] = f"exact maximum over each seed's ball, ‖θ − θ*‖ ≤ {most('reach'):.4g}"
     return ProblemConstants(
         kind=first.kind,

@@ -7,7 +7,7 @@ measured along a trajectory, as lower estimates, which can refute an assumption 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from dspodfl.theory import estimation
 from dspodfl.theory.formulas.constants import Floats
 
 EXACT, CERTIFIED, MEASURED = "exact", "certified bound", "measured lower estimate"
+FULL = "exact: full gradients have no noise"
 _SAMPLES_PER_BATCH = 512
 _MAX_NUMBERS = 2**26
 """Numbers in the gradients of all clients at all points (512 MB)."""
@@ -92,7 +93,7 @@ def estimate(
         model: The model, with its loss and penalty.
         data: The data of the clients.
         seed: The seed, which decides the initial model and the minibatches that are drawn.
-        batch: The samples of a minibatch.
+        batch: The samples of a minibatch; 0: full gradients, whose σ is 0.
         alpha: The learning rate of the trajectory.
         reach: The radius of the ball around θ* over which σ of linear regression is the maximum; None: ‖θ(0) − θ*‖.
         points: The number of points of the trajectory.
@@ -105,6 +106,9 @@ def estimate(
         InputError: The problem has more than one minimizer, the trajectory does not stay finite, or it would need too
             much memory.
     """
+    if not batch:
+        noisy = estimate(model, data, seed, 1, alpha, reach, points, on_share)
+        return replace(noisy, sigma=0.0, source=noisy.source | {"sigma": FULL})
     if model.is_linear and model.loss == "squared_error":
         return _ridge(model, data, seed, batch, reach)
     if optimum.is_logistic(model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -290,7 +291,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     from dspodfl.network import WEIGHTS
 
     return {
-        "algorithms": ("algorithms", {name: entry.line for name, entry in ALGORITHMS.items()}),
+        "algorithms": ("algorithms", _algorithms(ALGORITHMS)),
         "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
         "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
         "weights": ("weights (graph.weights)", {name: line.rstrip(".") for name, line in WEIGHTS.lines().items()}),
@@ -300,6 +301,16 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
         "models": ("models (model.name, or model.factory)", catalogue(model_tables.Model)),
         "learning-rates": ("learning rates (train.learning_rate.kind)", catalogue(rate.LearningRate)),
     }
+
+
+def _algorithms(entries: Mapping[str, Any]) -> dict[str, str]:
+    """What is known of each method in columns, then its line and where it was published."""
+    widths = [max(map(len, column)) for column in zip(*(entry.facts for entry in entries.values()), strict=True)]
+    rows = {}
+    for name, entry in entries.items():
+        facts = "  ".join(f"{fact:<{width}}" for fact, width in zip(entry.facts, widths, strict=True))
+        rows[name] = f"{facts}  {entry.line}" + (f" [{entry.reference}]" if entry.reference else "")
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,0 +1,125 @@
+"""Write the table and the sections of docs/algorithms.md from the registry: ``python -m scripts.algorithms_docs``.
+
+    python -m scripts.algorithms_docs            # write the page
+    python -m scripts.algorithms_docs --check    # is it current? (else exit 1)
+
+What is between the two markers of the page is made here, and nothing else is touched. A test compares the page with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from dspodfl.algorithms import ALGORITHMS, Entry, Setting
+from dspodfl.algorithms.inverse_rates import SETTINGS
+
+PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
+BEGIN = "<!-- The methods below are made by python -m scripts.algorithms_docs -->"
+END = "<!-- The methods above are made by python -m scripts.algorithms_docs -->"
+
+
+def page(text: str) -> str:
+    """Give the page with the methods as the registry has them."""
+    before, _, rest = text.partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        raise SystemExit("the markers of the page are missing")
+    sections = "\n".join(section(name, entry) for name, entry in ALGORITHMS.items())
+    return f"{before}{BEGIN}\n\n{table()}\n{shared_settings()}\n{sections}\n{END}{after}"
+
+
+def table() -> str:
+    """Give the table of all methods in Markdown."""
+    rows = ["| name | method | ends | sends a use and direction | sporadic | graphs |", "|---|---|---|---|---|---|"]
+    for name, entry in ALGORITHMS.items():
+        ends, _, _, graphs = entry.facts
+        sporadic = "yes" if entry.sporadic else "no"
+        link = f"[`{name}`](#{name})"
+        rows.append(f"| {link} | {entry.label} | {ends} | {entry.sends} | {sporadic} | {graphs} |")
+    return "\n".join(rows) + "\n"
+
+
+def section(name: str, entry: Entry) -> str:
+    """Give the section of a method: what it does, its update, when to use it, its settings, and its reference."""
+    parts = [f"### {name}", f"**{entry.label}**: {entry.line}."]
+    if entry.update:
+        parts.append("\n".join(f"    {line}" for line in entry.update.splitlines()))
+    parts.append(_facts(entry))
+    if entry.when:
+        parts.append(entry.when)
+    rows = list(_settings(entry))
+    if rows:
+        parts.append("\n".join(["| setting | default | allowed | meaning |", "|---|---|---|---|", *rows]))
+    if entry.takes_local:
+        parts.append("It steps along the gradients of its clients, and takes `inverse_rates` and `cap`.")
+    if entry.reference:
+        parts.append(f"Reference: {entry.reference}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(entry: Entry) -> str:
+    ends, sends, sporadic, graphs = entry.facts
+    aliases = f" Also called {', '.join(entry.aliases)}." if entry.aliases else ""
+    ends = {"exact": "Exact", "neighbourhood": "Ends in a neighbourhood"}[ends]
+    return f"{ends}; {sends} a use and direction; {sporadic}; {graphs} graphs.{aliases}"
+
+
+def _settings(entry: Entry) -> Iterator[str]:
+    for name, setting in entry.settings.items():
+        default = _default(entry, name, setting)
+        yield f"| `{name}` | {default} | {_cell(setting.allowed)} | {_cell(setting.line)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _default(entry: Entry, name: str, setting: Setting) -> str:
+    """What a setting is where it is left out: by the entry, the configuration, or the part that takes it."""
+    if setting.key is not None:
+        return f"that of `{setting.key}`"
+    found = setting.default
+    for reference in (entry.rule, entry.schedule) if found is None else ():
+        parameter = _parameters(reference).get(name)
+        if parameter is not None and parameter.default is not parameter.empty:
+            found = parameter.default
+            break
+    return "–" if found is None else f"`{str(found).lower() if isinstance(found, bool) else found}`"
+
+
+def _parameters(reference: str | None) -> dict[str, Any]:
+    if reference is None:
+        return {}
+    module, _, name = reference.partition(":")
+    try:
+        return dict(inspect.signature(getattr(import_module(module), name)).parameters)
+    except (TypeError, ValueError):
+        return {}
+
+
+def shared_settings() -> str:
+    """Give the table of the settings that all methods share which step along gradients."""
+    rows = ["Settings of every method that steps along the gradients of its clients; others refuse them:", ""]
+    rows += ["| setting | default | allowed | meaning |", "|---|---|---|---|"]
+    for name, setting in SETTINGS.items():
+        default = str(setting.default).lower() if isinstance(setting.default, bool) else f"{setting.default:g}"
+        rows.append(f"| `{name}` | `{default}` | {setting.allowed} | {_cell(setting.line)} |")
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """Write the page, or say whether it is current."""
+    text = PAGE.read_text(encoding="utf-8")
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(page(text), encoding="utf-8")
+    elif page(text) != text:
+        raise SystemExit("docs/algorithms.md is not current: run python -m scripts.algorithms_docs")
+
+
+if __name__ == "__main__":
+    main()
