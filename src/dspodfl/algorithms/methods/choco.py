@@ -30,25 +30,28 @@ ENTRY = Entry(
     rule=f"{__name__}:Choco",
     settings={
         "compressor": Setting(
-            line="what is sent in place of a difference (top_k by default)",
+            line="what is sent in place of a difference",
             allowed=f"one of {', '.join(COMPRESSORS)}",
             check=lambda value: isinstance(value, str) and value in COMPRESSORS,
         ),
         "share": Setting(
-            line="the share of numbers that top_k and random_k keep (0.1)",
+            line="the share of numbers that top_k and random_k keep",
             allowed="a number in (0, 1]",
             check=_in_unit_interval,
+            default=0.1,
         ),
         "levels": Setting(
-            line="the levels that qsgd rounds to (16)",
+            line="the levels that qsgd rounds to",
             allowed="an integer of at least 1",
             check=lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+            default=16,
         ),
         "gamma": Setting(
             line="how far a client goes towards what its neighbours have sent: by default δ of the compressor, the "
             "kept share of top_k and random_k, 1/(1 + ω) of qsgd, 1 of identity, and only 1/p of sign",
             allowed="a number in (0, 1]",
             check=_in_unit_interval,
+            default="δ",
         ),
     },
     reference="Koloskova, Stich and Jaggi, ICML 2019; replicas at the ends of links instead of one a client",
