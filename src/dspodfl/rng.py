@@ -54,6 +54,7 @@ class Stream(IntEnum):
     EVAL_SAMPLE = 11  # test samples that are evaluated, at seed 0
     EVAL_CLIENT = 12  # clients that are evaluated
     METHOD = 13  # what a schedule draws of its own, at a seed of its own (`seed_of`)
+    ATTACK = 20  # what attackers send
 
 
 def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:

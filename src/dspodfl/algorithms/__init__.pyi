@@ -1,5 +1,8 @@
 from . import learning_rate as learning_rate
 from . import schedules as schedules
+from .attacks import ATTACKS as ATTACKS
+from .attacks import Attack as Attack
+from .attacks import UnderAttack as UnderAttack
 from .base import NO_LOCAL as NO_LOCAL
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
@@ -15,6 +18,7 @@ from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
+from .base import sends_models as sends_models
 from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
@@ -46,6 +50,7 @@ from .step import Step as Step
 
 __all__ = [
     "ALGORITHMS",
+    "ATTACKS",
     "LEARNING_RATES",
     "NO_LOCAL",
     "ORDERS",
@@ -54,6 +59,7 @@ __all__ = [
     "SIMULTANEOUS",
     "Algorithm",
     "Arc",
+    "Attack",
     "Constant",
     "Dash",
     "Diminishing",
@@ -69,6 +75,7 @@ __all__ = [
     "Simultaneous",
     "Sporadic",
     "Step",
+    "UnderAttack",
     "bytes_sent",
     "declared_mixes",
     "draw",
@@ -88,6 +95,7 @@ __all__ = [
     "rule_problem",
     "schedule_problem",
     "schedules",
+    "sends_models",
     "settings_problem",
     "without_code",
 ]

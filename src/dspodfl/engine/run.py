@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dspodfl.algorithms import LearningRate, Schedule
+import numpy as np
+
+from dspodfl.algorithms import Attack, LearningRate, Schedule
 from dspodfl.network import Budget, Rates, WeightedTopology
 from dspodfl.problem.data import Federation
 
@@ -29,11 +31,19 @@ class Run:
     """Bytes that one use of a link carries, both ways together."""
     need: int | None = None
     """Iterations that the run is expected to take; None: its cap."""
+    attack: Attack | None = None
+    """Who attacks, and how; None: all clients are honest."""
 
     @property
     def clients(self) -> int:
         """The number of clients, m."""
         return self.rates.graph.n
+
+    @property
+    def honest(self) -> np.ndarray:
+        """The clients that do not attack, (honest,), ascending."""
+        every = np.arange(self.clients)
+        return every if self.attack is None else np.setdiff1d(every, self.attack.clients)
 
     @property
     def limit(self) -> float:

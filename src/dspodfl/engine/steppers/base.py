@@ -76,7 +76,7 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
         A stepper at the initial models.
     """
     fused = fused_kernel(rule) == SIMULTANEOUS
-    for stepper in _FUSED if fused else ():
+    for stepper in _FUSED if fused and split.shard.stack.attack is None else ():
         if stepper.available(problem):
             return stepper(split, problem, theta)
     return Plain(split, problem, rule, theta, state, mixes_first=fused)
