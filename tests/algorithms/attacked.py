@@ -1,4 +1,4 @@
-"""The instance that robust methods are tested on: a complete graph of 10, the last two of which attack, vectors of 4."""
+"""The instance that robust methods are tested on: a complete graph of 10 whose last two attack, vectors of 4."""
 
 from functools import cache
 
@@ -42,8 +42,8 @@ def consensus(rule, kind=None, *, rounds=200, graph=COMPLETE, attackers=ATTACKER
 
 
 def spread(theta):
-    """The largest distance of honest models from their mean, in a coordinate."""
-    return float((theta[HONEST] - theta[HONEST].mean(dim=0)).abs().max())
+    """The root of the sum over honest models of their squared distances from their mean."""
+    return float((theta[HONEST] - theta[HONEST].mean(dim=0)).norm())
 
 
 def offset(theta, start=START):

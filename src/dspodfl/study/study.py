@@ -8,7 +8,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from dspodfl.algorithms import LearningRate, Rule, Schedule
+from dspodfl.algorithms import Attack, LearningRate, Rule, Schedule
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Run
 from dspodfl.network import LONGEST, Budget, EndedBy, Rates, WeightedTopology, ended_by
@@ -28,6 +28,7 @@ class Setting:
         learning_rate: The step size at each iteration.
         budget: What a run may spend; None: no limit but iterations.
         caps: Algorithm -> the most iterations of its run, and the number that it is expected to take.
+        attack: Who attacks, and how; None: all clients are honest.
     """
 
     seed: int
@@ -37,6 +38,7 @@ class Setting:
     learning_rate: LearningRate
     budget: Budget | None
     caps: Mapping[str, tuple[int, int]]
+    attack: Attack | None = None
 
     def run(self, method: Method, link_bytes: int) -> Run:
         """Return the run of an algorithm in this setting.
@@ -61,6 +63,7 @@ class Setting:
             cap=cap,
             link_bytes=link_bytes,
             need=need,
+            attack=self.attack,
         )
 
 
@@ -144,12 +147,13 @@ class Study:
 
     @cached_property
     def groups(self) -> list[int]:
-        """A number for each run: runs of equal rules have the same, counted in the order of the runs."""
-        found: list[Rule] = []
+        """A number for each run: those of equal rules and attacks have the same, counted in the order of the runs."""
+        found: list[tuple[Rule, Attack | None]] = []
         numbers = []
-        for rule in self.rules:
-            known = next((n for n, other in enumerate(found) if _same(rule, other)), len(found))
-            found += [rule] if known == len(found) else []
+        for rule, run in zip(self.rules, self.runs, strict=True):
+            same = (n for n, (other, attack) in enumerate(found) if run.attack == attack and _same(rule, other))
+            known = next(same, len(found))
+            found += [(rule, run.attack)] if known == len(found) else []
             numbers.append(known)
         return numbers
 

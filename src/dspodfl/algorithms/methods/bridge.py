@@ -30,10 +30,10 @@ ENTRY = Entry(
     reference="Fang, Yang and Bajwa, BRIDGE: Byzantine-resilient decentralized gradient descent, IEEE TSIPN 2022",
     aliases=("bridge_t",),
     order=81,
-    update="θ_i ← mean of θ_i and, in each coordinate, of the θ_j with v̂_ij = 1 without the b largest and smallest, − αv_i g_i"
-    "\nθ_i ← θ_i − αv_i g_i where fewer than 2b + 1 links of i fire",
-    when="At most b neighbours of each client send anything. It needs dense graphs: a client averages only where at least "
-    "2b + 1 of its links fire. It does not use the mixing weights, and moves the mean of the models.",
+    update="θ_i ← mean of θ_i and the θ_j with v̂_ij = 1 that are left − αv_i g_i, in each coordinate without the b "
+    "largest and the b smallest θ_j\nθ_i ← θ_i − αv_i g_i where fewer than 2b + 1 links of i fire",
+    when="At most b neighbours of each client send anything. It needs dense graphs: a client averages only where at "
+    "least 2b + 1 of its links fire. It does not use the mixing weights, and moves the mean of the models.",
 )
 
 

@@ -48,8 +48,8 @@ ENTRY = Entry(
     takes_local=False,
     update="m ← (1 − β)m + βg where v_i = 1,  θ̂_i = θ_i − αv_i m_i\n"
     "θ_i ← θ̂_i + Σ_j r_ij v̂_ij min(1, τ_i/‖θ̂_j − θ̂_i‖)(θ̂_j − θ̂_i)",
-    when="Some clients may send anything. It bounds the harm where honest neighbours outweigh attackers; on a sparse graph "
-    "where one attacker outweighs them it cannot. Without attackers it moves the mean of the models a little.",
+    when="Some clients may send anything. It bounds the harm where honest neighbours outweigh attackers; on a sparse "
+    "graph where one attacker outweighs them it cannot. Without attackers it moves the mean of the models a little.",
 )
 
 
