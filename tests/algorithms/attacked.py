@@ -4,10 +4,11 @@ from functools import cache
 
 import numpy as np
 import torch
+from tests.algorithms import instance
 from tests.worlds import final, make_run
 
-from dspodfl.algorithms import Attack
-from dspodfl.network import Graph
+from dspodfl.algorithms import Attack, Constant
+from dspodfl.network import Events, Graph
 from dspodfl.network.rates import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
@@ -49,3 +50,25 @@ def spread(theta):
 def offset(theta, start=START):
     """How far the mean of the honest models has moved."""
     return float((theta[HONEST].mean(dim=0) - start[HONEST].mean(dim=0)).norm())
+
+
+class Listed:
+    """Events as they are given: (iterations, clients) and (iterations, links)."""
+
+    def __init__(self, v, v_hat):
+        self.v, self.v_hat = v, v_hat
+
+    def __call__(self, k, part, rates):
+        return Events(self.v[k], self.v_hat[k])
+
+
+def random_events(iterations, graph=instance.RING, seed=0, share=0.5):
+    random = np.random.default_rng(seed)
+    return random.random((iterations, graph.n)) < share, random.random((iterations, graph.links)) < share
+
+
+def trained(rule, v, v_hat, start, graph=instance.RING):
+    """The models of a rule on the samples of `instance` after listed events. Shape: (8, 3)."""
+    how = {"data": instance.DATA, "graph": graph, "learning_rate": Constant(0.05)}
+    run = make_run("dspodfl", 0, schedule=Listed(v, v_hat), **how)
+    return final([run], instance.MODEL, iterations=len(v), rule=rule, initial=[start], batch=1)[0]
