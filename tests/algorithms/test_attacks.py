@@ -259,3 +259,45 @@ def test_rules_say_whether_they_send_models_alone():
 
 def test_every_attack_is_registered():
     assert list(ATTACKS) == ["alie", "sign_flip", "noise", "ipm", "label_flip", "dissensus"]
+
+
+@dataclass(frozen=True)
+class SampleDeviation(Alie):
+    """A plausible wrong version: the standard deviation of a sample."""
+
+    def messages(self, x, attacker, at):
+        mean = Ipm(-1.0).messages(x, attacker, at)
+        return mean + (8 / 7) ** 0.5 * (super().messages(x, attacker, at) - mean)
+
+
+@dataclass(frozen=True)
+class Without(Dissensus):
+    """A plausible wrong version: it divides by the weight of one attacker, although two send."""
+
+    def messages(self, x, attacker, at):
+        return x + 2 * (super().messages(x, attacker, at) - x)
+
+
+def test_plausible_wrong_attacks_end_elsewhere():
+    assert offset(consensus("adapt_then_combine", SampleDeviation(1.0))) == pytest.approx(0.34, abs=0.005)
+    assert (consensus("adapt_then_combine", Without(1.0), rounds=50) - START)[HONEST].abs().max() > 0.1
+
+
+@dataclass(frozen=True)
+class Nearest(ClippedGossip):
+    """A plausible wrong version of the adaptive τ: the neighbour itself counts among those beyond it."""
+
+    sends_models = True
+
+    def _adaptive(self, half, at):
+        from dataclasses import replace
+
+        return replace(ClippedGossip(), delta=self.delta - 0.1)._adaptive(half, at)
+
+    def step(self, theta, state, at):
+        return super().step(theta, state, at)
+
+
+def test_an_adaptive_tau_that_is_one_neighbour_too_far_drifts_further():
+    rule = Nearest(delta=0.2)
+    assert offset(consensus(rule, Huge())) > 10 * 0.81

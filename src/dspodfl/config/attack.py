@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from dspodfl.algorithms import ATTACKS
-from dspodfl.config.base import WORD, Table, as_list, refuse
+from dspodfl.config.base import WORD, Table, as_list
 from dspodfl.config.kinds import one_of, tables
 
 AttackKind = Field(description="what attackers do")
@@ -26,14 +26,6 @@ class AttackTable(Table):
     clients: Annotated[list[Annotated[int, Field(ge=0, lt=WORD)]], BeforeValidator(as_list), Field(min_length=1)] = (
         Field(description="the attackers, by their numbers; metrics are those of the other clients", examples=[[3, 7]])
     )
-
-    @model_validator(mode="after")
-    def _once(self) -> AttackTable:
-        """Refuse a client that is named twice."""
-        twice = [client for client in self.clients if self.clients.count(client) > 1]
-        if twice:
-            refuse("attack.clients", self.clients, f"different clients: {twice[0]} is there twice")
-        return self
 
 
 KINDS = tables(ATTACKS, AttackTable, "kind", AttackKind, default="", suffix="Attack")

@@ -25,7 +25,7 @@ def build_attack(config: schema.Config, methods: Sequence[Method]) -> Attack | N
         The attack; None where all clients are honest.
 
     Raises:
-        InputError: An attacker is no client, no client is left, or a method sends other things than models.
+        InputError: An attacker is no client or named twice, no client is left, or a method sends other things than models.
     """
     table = config.attack
     if table is None:
@@ -33,6 +33,8 @@ def build_attack(config: schema.Config, methods: Sequence[Method]) -> Attack | N
     count, attackers = config.clients.count, table.clients
     if max(attackers) >= count:
         raise InputError("attack.clients", attackers, f"clients: there are 0 … {count - 1}")
+    if len(set(attackers)) < len(attackers):
+        raise InputError("attack.clients", attackers, "different clients: one is there twice")
     if len(attackers) == count:
         raise InputError("attack.clients", attackers, f"fewer than all {count} clients: metrics are of the others")
     context = {"count": count, "attackers": len(attackers)}
