@@ -106,11 +106,9 @@ class Cell:
         config, until = self.config, self.config.train.until
         if NUMBERS != 1 or config.train.iterations is None or (until is not None and until.delay is None):
             return None
-        if (
-            (until is not None and config.eval.every is None)
-            or config.eval.points is not None
-            or config.attack is not None
-        ):
+        if (until is not None and config.eval.every is None) or config.eval.points is not None:
+            return None
+        if config.attack is not None:
             return None
         content = config.model_dump(exclude={*FREE, "attack"})
         content["train"] = {key: content["train"][key] for key in _FORMER_TRAIN}

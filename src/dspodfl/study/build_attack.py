@@ -25,7 +25,7 @@ def build_attack(config: schema.Config, methods: Sequence[Method]) -> Attack | N
         The attack; None where all clients are honest.
 
     Raises:
-        InputError: An attacker is no client or named twice, no client is left, or a method sends other things than models.
+        InputError: An attacker is no client or named twice, no client is left, or a method sends more than models.
     """
     table = config.attack
     if table is None:
