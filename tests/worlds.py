@@ -129,6 +129,7 @@ def make_run(
     link=None,
     schedule=None,
     learning_rate=None,
+    attack=None,
     **rates,
 ):
     """A run on a random graph with uniform rates, or whatever else is given; ``data`` may be a Dataset.
@@ -149,6 +150,7 @@ def make_run(
         schedule=schedule,
         data=federation(data, graph.n, seed) if isinstance(data, Dataset) else data,
         learning_rate=learning_rate or Constant(0.1),
+        attack=attack,
     )
 
 

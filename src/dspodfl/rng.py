@@ -57,6 +57,7 @@ class Stream(IntEnum):
     COMMON_DRAW = 14  # whether all links of a run fire together
     CLOCK = 15  # which client wakes, and the neighbour that it picks
     COMPRESS = 19  # what a compressor draws, slot = number of the vector
+    ATTACK = 20  # what attackers send
 
 
 def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:

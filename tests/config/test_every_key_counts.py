@@ -754,6 +754,25 @@ def test_as_many_clients_of_a_run_have_an_accuracy_as_are_evaluated():
     assert found.groupby("algorithm")["final_accuracy"].count().tolist() == [3, 3]
 
 
+@says("AttackTable.clients")
+def test_attackers_are_the_clients_that_are_named():
+    found = run(tiny(attack={"kind": "sign_flip", "clients": [0, 2]}), device="cpu").clients
+    assert found["attacker"].tolist() == [True, False, True, False] * 2
+
+
+def moved(**attack):
+    """How far an attack moves the models."""
+    own = {"clients": [1], **attack}
+    return float((final(attack=own, train={"iterations": 20}) - final(train={"iterations": 20})).norm())
+
+
+@says("AlieAttack.z", "NoiseAttack.std", "IpmAttack.epsilon", "DissensusAttack.epsilon")
+def test_attacks_do_more_with_larger_numbers():
+    for kind, key in (("alie", "z"), ("noise", "std"), ("ipm", "epsilon"), ("dissensus", "epsilon")):
+        little, much = (moved(kind=kind, **{key: value}) for value in (0.5, 5.0))
+        assert 0 < little < much, kind
+
+
 @says("Eval.targets")
 def test_the_summary_reports_the_delays_to_the_targets():
     for targets in ([0.1, 0.9], [0.5]):

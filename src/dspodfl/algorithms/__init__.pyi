@@ -2,6 +2,9 @@ from . import learning_rate as learning_rate
 from . import local as local
 from . import local_table as local_table
 from . import schedules as schedules
+from .attacks import ATTACKS as ATTACKS
+from .attacks import Attack as Attack
+from .attacks import UnderAttack as UnderAttack
 from .base import FLOAT_BYTES as FLOAT_BYTES
 from .base import SIMULTANEOUS as SIMULTANEOUS
 from .base import Algorithm as Algorithm
@@ -18,6 +21,7 @@ from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
+from .base import sends_models as sends_models
 from .draws import Draws as Draws
 from .entry import Dash as Dash
 from .entry import Entry as Entry
@@ -60,6 +64,7 @@ from .with_local import with_local as with_local
 
 __all__ = [
     "ALGORITHMS",
+    "ATTACKS",
     "FLOAT_BYTES",
     "GRADIENTS_ONCE",
     "LEARNING_RATES",
@@ -69,6 +74,7 @@ __all__ = [
     "SIMULTANEOUS",
     "Algorithm",
     "Arc",
+    "Attack",
     "Constant",
     "Dash",
     "Diminishing",
@@ -88,6 +94,7 @@ __all__ = [
     "Simultaneous",
     "Sporadic",
     "Step",
+    "UnderAttack",
     "WithLocal",
     "bytes_sent",
     "declared_mixes",
@@ -115,6 +122,7 @@ __all__ = [
     "rule_problem",
     "schedule_problem",
     "schedules",
+    "sends_models",
     "settings_problem",
     "with_local",
     "without_code",

@@ -9,6 +9,7 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 | a schedule | ``weights(k, graph)`` | its own mixing weights (`dspodfl.algorithms.own_network`) | ``graph.weights`` |
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
 | a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
+| a rule | ``sends_models = True`` | clients send their models and nothing else | refused under attack |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
 | a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
 
@@ -233,6 +234,21 @@ def rests_without_events(rule: Rule) -> bool:
         Whether ``rests`` is true of the class that defines its step.
     """
     return bool(_declared(rule, "rests", "step"))
+
+
+def sends_models(rule: Rule) -> bool:
+    """Return whether a rule declares that clients send their models, and nothing else.
+
+    What it mixes, and what it asks `Step.around` for, are then models, and ``send`` of an exchange gives the own row of
+    the array that is exchanged, or of the first of several.
+
+    Args:
+        rule: A rule.
+
+    Returns:
+        Whether ``sends_models`` is true of the class that defines its step.
+    """
+    return bool(_declared(rule, "sends_models", "step"))
 
 
 def fused_kernel(rule: Rule) -> str | None:

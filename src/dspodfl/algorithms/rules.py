@@ -29,6 +29,7 @@ class Simultaneous:
 
     mixes: ClassVar[int] = 1
     rests: ClassVar[bool] = True
+    sends_models: ClassVar[bool] = True
     kernel: ClassVar[str] = SIMULTANEOUS
 
     def init(self, theta: Tensor, links: int) -> None:
@@ -45,6 +46,7 @@ class CombineThenAdapt:
 
     mixes: ClassVar[int] = 1
     rests: ClassVar[bool] = True
+    sends_models: ClassVar[bool] = True
 
     def init(self, theta: Tensor, links: int) -> None:
         """No state."""
@@ -61,6 +63,7 @@ class AdaptThenCombine:
 
     mixes: ClassVar[int] = 1
     rests: ClassVar[bool] = True
+    sends_models: ClassVar[bool] = True
 
     def init(self, theta: Tensor, links: int) -> None:
         """No state."""

@@ -164,6 +164,14 @@ class Step(Protocol):
         """
         ...
 
+    def weights_around(self) -> Tensor:
+        """Return the weights of what the neighbours of `around` send, 0 where a link does not fire.
+
+        Returns:
+            The weights, (clients, most neighbours).
+        """
+        ...
+
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Draw random words at the address of each client and this iteration. Shape: (clients, slots), int64."""
         ...

@@ -1,3 +1,4 @@
+from . import attack as attack
 from . import data as data
 from . import footprint as footprint
 from . import graph as graph
@@ -37,6 +38,7 @@ __all__ = [
     "Value",
     "as_config",
     "assign",
+    "attack",
     "catalogue",
     "cells",
     "data",

@@ -108,7 +108,9 @@ class Cell:
             return None
         if (until is not None and config.eval.every is None) or config.eval.points is not None:
             return None
-        content = config.model_dump(exclude=set(FREE))
+        if config.attack is not None:
+            return None
+        content = config.model_dump(exclude={*FREE, "attack"})
         content["train"] = {key: content["train"][key] for key in _FORMER_TRAIN}
         content["train"] |= {} if until is None else {"until_delay": until.delay}
         new = {key: value for key, value in content["eval"].items() if key not in _FORMER_EVAL and value is not None}

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, create_
 
 from dspodfl.algorithms import PAPER, schedule_problem
 from dspodfl.config.algorithm import AlgorithmItem, labels_of
+from dspodfl.config.attack import Attack
 from dspodfl.config.base import WORD, Count, NonNegative, Positive, Seed, Table, as_list, refuse
 from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph import Geometric, Graph
@@ -261,6 +262,9 @@ class Config(Table):
     rates: Rates = Field(Rates(), description="how often clients can compute and links can carry models")
     data: Data = Field(FmnistMini(), description="what the clients learn from")
     model: Model = Field(Svm(), description="what the clients train")
+    attack: Attack | None = Field(
+        None, description="clients that attack, and how; absent: all clients are honest. Metrics are of honest clients"
+    )
     train: Train = Field(Train(), description="how the models are updated, and for how long")
     eval: Eval = Field(Eval(), description="where and how the models are evaluated")
     checkpoint: Checkpoint = Field(Checkpoint(), description="when the state of a run is saved, to resume from")
@@ -315,6 +319,8 @@ class Config(Table):
         regression = isinstance(self.data, Ridge)
         if regression and isinstance(self.model, Svm | Logistic):
             refuse("model.name", self.model.name, "'linear' (or 'mlp') with the regression data 'ridge'")
+        if regression and self.attack is not None and self.attack.kind == "label_flip":
+            refuse("attack.kind", "label_flip", "another attack: the data 'ridge' are a regression without labels")
         if isinstance(self.model, Linear) and isinstance(self.data, Partitioned):
             allowed = f"a classifier (svm, logistic, mlp, cnn, vgg11) with data {self.data.name!r}"
             refuse("model.name", "linear", allowed)

@@ -41,8 +41,10 @@ def template() -> str:
             out += [*_entry(key), *(_by_table() if key.name == "algorithms" else ())]
     for key in keys(Config):
         if key.tables:
-            out += ["", *_wrapped("# ", key.description[:1].upper() + key.description[1:] + "."), f"[{key.name}]"]
-            out += _union(key, shown) if len(key.tables) > 1 else _plain_table(key.tables[0], shown)
+            out += ["", *_wrapped("# ", key.description[:1].upper() + key.description[1:] + ".")]
+            inside = _union(key, shown) if len(key.tables) > 1 else _plain_table(key.tables[0], shown)
+            lines = [f"[{key.name}]", *inside]
+            out += [_off(line) for line in lines] if key.default is None else lines
     return "\n".join(out) + "\n"
 
 
@@ -51,6 +53,13 @@ def _by_table() -> Iterator[str]:
     table = {"name": "dspodfl", "label": "clipped", "local": {"clip": 1.0, "momentum": 0.9}}
     about = [f"local: {_meanings(LocalTable)}", f"adam: {_meanings(AdamTable)}"]
     yield from _comment(_assignment("algorithms", [table], off=True), about)
+
+
+def _off(line: str) -> str:
+    """A line of a table that is left out unless given."""
+    if line.startswith(("#", " ")):
+        return f"#{line[1:]}"
+    return f"# {line.replace('   #', ' #', 1)}"
 
 
 def _plain_table(table: type[BaseModel], shown: set[tuple[type[BaseModel], ...]]) -> Iterator[str]:

@@ -145,7 +145,7 @@ def dumps(values: dict[str, Any]) -> str:
     learning_rate = { kind = "constant", value = 0.1 }
     <BLANKLINE>
     """
-    top = [_line(key, value) for key, value in values.items() if not isinstance(value, dict)]
+    top = [_line(key, value) for key, value in values.items() if not isinstance(value, dict) and value is not None]
     for name, table in values.items():
         if isinstance(table, dict):
             top += ["", f"[{_key(name)}]", *(_line(key, value) for key, value in _kind_first(table))]

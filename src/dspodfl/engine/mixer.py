@@ -100,12 +100,15 @@ class HaloMixer:
         theta: The models, (clients, width).
         rule: The rule that mixes; it may declare how often.
         mixes_first: Whether it mixes the models as they are before the iteration: their rows are sent then.
+        alone: Whether nothing else is sent in an iteration: rows of the next one may then be received in advance.
     """
 
-    def __init__(self, split: Split, theta: Tensor, rule: Rule, *, mixes_first: bool = False) -> None:
+    def __init__(
+        self, split: Split, theta: Tensor, rule: Rule, *, mixes_first: bool = False, alone: bool = True
+    ) -> None:
         self._shard, self._width, self._early_start = split.shard, theta.shape[1], mixes_first
         self._rule, self._declared, self._mixed = type(rule).__name__, declared_mixes(rule), 0
-        self._exchange = split.exchange(theta, once=self._declared == 1)
+        self._exchange = split.exchange(theta, once=self._declared == 1 and alone)
         self._others: dict[int, Exchange] = {}
         self._both = theta.new_zeros((len(theta) + len(split.shard.halo), self._width))
         fast = mixing.available(theta.device, theta.dtype)

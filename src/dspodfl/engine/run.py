@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspodfl.algorithms import LearningRate, Schedule, draws_independently
+from dspodfl.algorithms import Attack, LearningRate, Schedule, draws_independently
 from dspodfl.errors import InputError
 from dspodfl.network import Budget, Rates, WeightedTopology
 from dspodfl.problem.data import Federation
@@ -36,6 +36,8 @@ class Run:
     """Steps are α times 1/p_i, at most this, where p_i is the probability that client i steps; None: steps are α."""
     need: int | None = None
     """Iterations that the run is expected to take; None: its cap."""
+    attack: Attack | None = None
+    """Who attacks, and how; None: all clients are honest."""
 
     @property
     def clients(self) -> int:
@@ -62,6 +64,12 @@ class Run:
             raise InputError("algorithms.settings.inverse_rates", True, f"{allowed} (of {self.algorithm!r})")
         p = self.schedule.probabilities(k, self.rates)[0]
         return np.asarray(alpha / np.maximum(p, 1.0 / self.inverse_cap))
+
+    @property
+    def honest(self) -> np.ndarray:
+        """The clients that do not attack, (honest,), ascending."""
+        every = np.arange(self.clients)
+        return every if self.attack is None else np.setdiff1d(every, self.attack.clients)
 
     @property
     def limit(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array
 
-from dspodfl.algorithms import draws_independently
+from dspodfl.algorithms import Attack, draws_independently
 from dspodfl.engine.counters import Ledger, Totals
 from dspodfl.engine.events import Block, EventSampler, joined
 from dspodfl.engine.run import Run
@@ -57,6 +57,26 @@ class Stack:
         table = coo_array((np.tile(number, 2), ends), shape=(self.clients, self.clients)).tocsr()
         table.sort_indices()
         return Neighbours(table.indptr, table.indices, table.data)
+
+    @cached_property
+    def attack(self) -> Attack | None:
+        """The attack on messages that all runs are under; None: there is none.
+
+        Raises:
+            InputError: Runs are under different ones.
+        """
+        first, *others = (run.attack if run.attack and run.attack.alters_messages else None for run in self.runs)
+        if any(other != first for other in others):
+            raise InputError("attack", "of several kinds", "the same for all runs that advance together")
+        return first
+
+    def attackers(self, rows: np.ndarray) -> np.ndarray:
+        """Return which of some rows belong to attackers. Shapes: (rows,) -> (rows,), bool."""
+        found = np.zeros(self.clients, dtype=bool)
+        for run, place in zip(self.runs, self.rows, strict=True):
+            if run.attack is not None:
+                found[place.start + np.array(run.attack.clients)] = True
+        return np.asarray(found[rows])
 
     def probabilities(self, k: np.ndarray) -> np.ndarray:
         """Return with which probability each link fires at some iterations, by the schedules of the runs.

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import Arc, PerLink, Receive, Rule, Send, needs_probability
+from dspodfl.algorithms import Arc, PerLink, Receive, Rule, Send, Step, UnderAttack, needs_probability
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
@@ -146,6 +146,10 @@ class Stage:
         self.layout = _Layout(problem)
         self._needs_probability = needs_probability(rule)
         self._fired: Fired | None = None
+        self._attack = split.shard.stack.attack
+        if self._attack is not None:
+            attacker = torch.from_numpy(split.shard.stack.attackers(split.shard.own))
+            self._attacker = attacker.to(problem.device, problem.dtype)[:, None]
 
     def load(self, block: Block) -> None:
         """Take the events of the next block, of the clients and links held here."""
@@ -171,9 +175,10 @@ class Stage:
             self._fired = Fired.of(self.block.active)
         return self._fired
 
-    def at(self, t: int, theta: Tensor) -> StackStep:
+    def at(self, t: int, theta: Tensor) -> Step:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
-        return StackStep(self, t, self.mixer.begin(t, theta))
+        found = StackStep(self, t, self.mixer.begin(t, theta))
+        return found if self._attack is None else cast(Step, UnderAttack(found, self._attack.kind, self._attacker))
 
     @property
     def step_probability(self) -> Tensor:
@@ -252,10 +257,16 @@ class StackStep:
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire, (clients, most, width), and which there are."""
         shard = self._stage.split.shard
-        neighbour, link, there = shard.padded(x.device)
+        neighbour, _, _ = shard.padded(x.device)
         rows = self._stage.mixer.with_halo(self._t, x)
-        fires = there & (self._stage.block.active[self._t] != 0)[link]
+        fires = self.weights_around() != 0
         return torch.where(fires[:, :, None], rows[neighbour], 0.0), fires
+
+    def weights_around(self) -> Tensor:
+        """Return the weights of these neighbours, 0 where a link does not fire. Shape: (clients, most)."""
+        active = self._stage.block.active[self._t]
+        _, link, there = self._stage.split.shard.padded(active.device)
+        return torch.where(there, active[link], 0.0) if len(active) else active.new_zeros(there.shape)
 
     def exchange(
         self, x: Any, send: Send, receive: Receive, memory: PerLink | None = None

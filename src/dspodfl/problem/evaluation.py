@@ -193,13 +193,14 @@ def evaluated_samples(count: int, samples: int) -> np.ndarray | None:
     return np.sort(rng.permutation(0, Stream.EVAL_SAMPLE, count)[:samples])
 
 
-def evaluated_clients(seed: int, count: int, clients: int) -> np.ndarray | None:
+def evaluated_clients(seed: int, count: int, clients: int, among: np.ndarray | None = None) -> np.ndarray | None:
     """Choose the clients of a run that are evaluated; the same for all algorithms of a seed.
 
     Args:
         seed: The seed of the run.
         count: The number of clients of the run.
         clients: How many are evaluated; 0: all.
+        among: The clients of which they are, ascending; None: any.
 
     Returns:
         Their numbers in increasing order, shape (clients,), int64; None where all are evaluated.
@@ -207,10 +208,11 @@ def evaluated_clients(seed: int, count: int, clients: int) -> np.ndarray | None:
     >>> evaluated_clients(seed=0, count=5, clients=0) is None
     True
     """
-    if not 0 < clients < count:
-        return None
+    every = np.arange(count) if among is None else among
+    if not 0 < clients < len(every):
+        return None if len(every) == count else every
     drawn = rng.uniform(seed, Stream.EVAL_CLIENT, np.arange(count))[:, 0]
-    return np.sort(np.argsort(drawn, kind="stable")[:clients])
+    return np.sort(every[np.argsort(drawn[every], kind="stable")[:clients]])
 
 
 def ordered_sum(values: Tensor, dim: int) -> Tensor:

@@ -66,6 +66,29 @@ def minimizer(model: Model, data: Federation) -> Floats | None:
         return None
 
 
+def least_squares(model: Model, data: Federation) -> Floats | None:
+    """Return θ* of linear regression in closed form.
+
+    Args:
+        model: The model.
+        data: The samples of each client.
+
+    Returns:
+        The minimizer of (1/m) Σ_i (1/2n_i) ‖X_iθ − y_i‖² + (l2/2) ‖θ‖², (p,); None for other models, and where it is
+        not unique.
+    """
+    if not model.is_linear or model.loss != "squared_error" or model.outputs != 1:
+        return None
+    clients = shards(model, data)
+    hessian = np.mean([x.T @ x / len(x) for x, _ in clients], axis=0)
+    linear = np.mean([x.T @ y / len(x) for x, y in clients], axis=0)
+    try:
+        theta = np.linalg.solve(hessian + model.l2 * np.eye(len(hessian)), linear)
+        return from_rows(model, theta.astype(np.float64))
+    except np.linalg.LinAlgError:
+        return None
+
+
 # --- regularized logistic regression ---------------------------------------------------------------------------------
 
 

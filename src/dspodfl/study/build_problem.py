@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from dspodfl.config import data as data_tables
 from dspodfl.config import model as model_tables
 from dspodfl.config import schema
@@ -117,21 +119,33 @@ def check_optimum(model: models.Model, federation: Federation) -> None:
         raise InputError("data.optimum", f"shape {best.shape}", allowed)
 
 
-def with_optimum(model: models.Model, data: Sequence[Federation]) -> list[Federation]:
+def with_optimum(model: models.Model, data: Sequence[Federation], attackers: Sequence[int] = ()) -> list[Federation]:
     """Find the minimizer θ* wherever it is not known yet and can be found.
 
     Args:
         model: The model.
         data: That of each seed; seeds that share their data share its minimizer.
+        attackers: Clients whose losses do not count: θ* is that of the others.
 
     Returns:
         The same with minimizers.
     """
     found: dict[Federation, Federation] = {}
     for federation in dict.fromkeys(data):
+        if attackers:
+            found[federation] = replace(federation, optimum=_honest_optimum(model, federation, set(attackers)))
+            continue
         best = optimum.minimizer(model, federation) if federation.optimum is None else None
         found[federation] = federation if best is None else replace(federation, optimum=best)
     return [found[federation] for federation in data]
+
+
+def _honest_optimum(model: models.Model, federation: Federation, attackers: set[int]) -> np.ndarray | None:
+    """Return the minimizer of the mean loss of the clients that do not attack, where it can be found."""
+    shards = tuple(shard for client, shard in enumerate(federation.shards) if client not in attackers)
+    honest = Federation(federation.dataset, shards, {})
+    known = federation.optimum is not None
+    return optimum.least_squares(model, honest) if known else optimum.minimizer(model, honest)
 
 
 def _model(config: schema.Config, federation: Federation, inputs: UserInputs) -> models.Model:

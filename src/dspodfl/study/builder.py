@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, fitted, inverse_cap, make, without_code
+from dspodfl.algorithms import ALGORITHMS, Algorithm, Attack, fitted, inverse_cap, make, without_code
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.engine import Run, horizon
@@ -19,6 +19,7 @@ from dspodfl.network import Events, Part, Rates
 from dspodfl.problem import models
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.study.brought import with_rule
+from dspodfl.study.build_attack import attacked, build_attack
 from dspodfl.study.build_network import Network, build_network, own_networks
 from dspodfl.study.build_problem import build_problem, check_optimum, with_optimum
 from dspodfl.study.rule_check import check_rule
@@ -68,13 +69,14 @@ def build(
     methods = [replace(method, rule=fitted(method.rule, shapes)) for method in methods]
     for method in methods:
         check_rule(method.label, method.rule, model.parameters)
-    maker = _SettingMaker(config, inputs, learning_rate, methods, model, progress)
-    settings = [maker.setting(seed, federation) for seed, federation in data.items()]
+    attack = build_attack(config, methods)
+    maker = _SettingMaker(config, inputs, learning_rate, methods, model, progress, attack)
+    settings = [maker.setting(seed, attacked(federation, attack)) for seed, federation in data.items()]
     if inputs.code or not user_names(config, algorithms=False):
         graphs = [settings[0].rates.graph, *(network.rates.graph for network in settings[0].own.values())]
         footprint.check_model(config, model, max(graph.links for graph in graphs))
         check_optimum(model, data[config.seed])
-        known = with_optimum(model, [setting.data for setting in settings])
+        known = with_optimum(model, [setting.data for setting in settings], attack.clients if attack else ())
         settings = [replace(setting, data=federation) for setting, federation in zip(settings, known, strict=True)]
     study = Study(
         settings,
@@ -129,6 +131,7 @@ class _SettingMaker:
     methods: Sequence[Method]
     model: models.Model
     progress: _Progress
+    attack: Attack | None
 
     def setting(self, seed: int, data: Federation) -> Setting:
         """Return the setting of a seed: its network, its data, and the most iterations of each algorithm."""
@@ -149,7 +152,8 @@ class _SettingMaker:
         own = self._own(seed, network)
         caps = caps or self._caps(seed, network, own, data)
         budget = self.config.train.budget
-        return Setting(seed, network.topology, network.rates, data, self.learning_rate, budget, caps, own)
+        shared = (network.topology, network.rates, data, self.learning_rate, budget, caps)
+        return Setting(seed, *shared, own=own, attack=self.attack)
 
     def _own(self, seed: int, network: Network) -> dict[str, Network]:
         """Return the networks of the algorithms that have a graph or weights of their own."""

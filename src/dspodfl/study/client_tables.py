@@ -56,6 +56,7 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: 
                     "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
                     "samples": held[run.seed][0],
                     "labels": held[run.seed][1],
+                    **({} if run.attack is None else {"attacker": ~np.isin(np.arange(run.clients), run.honest)}),
                     "final_accuracy": np.nan if final is None else final.numpy(),
                 }
             )

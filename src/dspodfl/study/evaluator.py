@@ -55,7 +55,7 @@ class Evaluator:
         self._stack, self._problem, self._split = stack, problem, split or Split.local(stack)
         self._unchanged_without_events = unchanged_without_events
         self._seen: dict[int, tuple[tuple[int, int], RunEvaluation]] = {}
-        self._picked = [evaluated_clients(run.seed, run.clients, clients) for run in stack.runs]
+        self._picked = [evaluated_clients(run.seed, run.clients, clients, run.honest) for run in stack.runs]
         self._on_batch = on_batch
 
     def evaluate(self, snapshot: Snapshot, stop: Stop | None = None) -> tuple[list[MetricsRow], list[Tensor | None]]:
@@ -157,7 +157,8 @@ class Evaluator:
     def _evaluate_stacked(self, snapshot: Snapshot, runs: list[int], check: Check) -> dict[int, RunEvaluation]:
         """Runs of one size on one dataset, in one go; one large run in parts."""
         problem = self._problem
-        models = [snapshot.packed[self._stack.rows[r]] for r in runs]
+        every = [snapshot.packed[self._stack.rows[r]] for r in runs]
+        models = [self._honest(r, np.arange(len(some)), some) for r, some in zip(runs, every, strict=True)]
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         if len(runs) == 1 and len(models[0]) > part:
             parts = models[0].split(part)
@@ -171,7 +172,7 @@ class Evaluator:
             del exact
         wanted = [
             some if picked is None else some[_there(picked, some)]
-            for some, picked in zip(models, map(self._picked.__getitem__, runs), strict=True)
+            for some, picked in zip(every, map(self._picked.__getitem__, runs), strict=True)
         ]
         if len(runs) == 1 and len(wanted[0]) > part:  # not copied
             parts = [problem.evaluate_packed(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
@@ -187,6 +188,12 @@ class Evaluator:
             out[r] = self._read(r, consensus[n], found.part(start, end), average, averages[n])
             start = end
         return out
+
+    def _honest(self, run: int, clients: np.ndarray, models: Tensor) -> Tensor:
+        """Return the models of some clients of a run without those of attackers."""
+        if self._stack.runs[run].attack is None:
+            return models
+        return models[_there(np.flatnonzero(np.isin(clients, self._stack.runs[run].honest)), models)]
 
     def _rounds(self, runs: list[int], split: Split) -> int:
         """Return the batches of the rank that has most: all ranks agree that often on whether to stop."""
@@ -212,14 +219,15 @@ class Evaluator:
         problem, dataset, team = self._problem, self._dataset(run), split.transport
         own = snapshot.packed[split.shard.rows[run]]
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
-        parts = own.split(part)
-        average = team.all_reduce_sum(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
-        average = average / self._stack.runs[run].clients
+        owned, places = self._held(run, split, team.rank)
+        honest = self._honest(run, owned, own)
+        parts = honest.split(part)
+        total = _total(parts) if len(honest) else own.new_zeros(problem.width, dtype=torch.float64)
+        average = team.all_reduce_sum(total) / len(self._stack.runs[run].honest)
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:
             apart = apart + _apart(some[None], average[None])[0]
         consensus = float(team.all_reduce_sum(apart))
-        owned, places = self._held(run, split, team.rank)
         until = check.done + self._rounds_of(run, split)
         wanted = own if len(places) == len(owned) else own[_there(places, own)]
         mine = [problem.evaluate_packed(some, dataset, check) for some in wanted.split(part) if len(some)]

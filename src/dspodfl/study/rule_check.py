@@ -121,6 +121,10 @@ class _Trial:
         there = torch.tensor([[True, False], [True, True], [True, False]])
         return x[torch.tensor([[1, 1], [0, 2], [1, 1]])] * there[:, :, None], there
 
+    def weights_around(self) -> Tensor:
+        """The weights of the neighbours."""
+        return self.v.new_tensor([[0.25, 0.0], [0.25, 0.25], [0.25, 0.0]])
+
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Words of three clients."""
         return torch.as_tensor(rng.words(0, stream, torch.arange(_CLIENTS), slots=slots))

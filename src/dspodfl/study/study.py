@@ -8,7 +8,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from dspodfl.algorithms import FLOAT_BYTES, LearningRate, Rule, Schedule, bytes_sent
+from dspodfl.algorithms import FLOAT_BYTES, Attack, LearningRate, Rule, Schedule, bytes_sent
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Run
 from dspodfl.network import LONGEST, Budget, EndedBy, Rates, WeightedTopology, ended_by
@@ -30,6 +30,7 @@ class Setting:
         budget: What a run may spend; None: no limit but iterations.
         caps: Algorithm -> the most iterations of its run, and the number that it is expected to take.
         own: Algorithm -> the network of those that run on another graph, or with other weights.
+        attack: Who attacks, and how; None: all clients are honest.
     """
 
     seed: int
@@ -40,6 +41,7 @@ class Setting:
     budget: Budget | None
     caps: Mapping[str, tuple[int, int]]
     own: Mapping[str, Network] = field(default_factory=dict)
+    attack: Attack | None = None
 
     def run(self, method: Method, parameters: int) -> Run:
         """Return the run of an algorithm in this setting.
@@ -67,6 +69,7 @@ class Setting:
             link_models=link_models(method.rule, parameters),
             inverse_cap=method.inverse_cap,
             need=need,
+            attack=self.attack,
         )
 
 
@@ -159,12 +162,13 @@ class Study:
 
     @cached_property
     def groups(self) -> list[int]:
-        """A number for each run: runs of equal rules have the same, counted in the order of the runs."""
-        found: list[Rule] = []
+        """A number for each run: those of equal rules and attacks have the same, counted in the order of the runs."""
+        found: list[tuple[Rule, Attack | None]] = []
         numbers = []
-        for rule in self.rules:
-            known = next((n for n, other in enumerate(found) if _same(rule, other)), len(found))
-            found += [rule] if known == len(found) else []
+        for rule, run in zip(self.rules, self.runs, strict=True):
+            same = (n for n, (other, attack) in enumerate(found) if run.attack == attack and _same(rule, other))
+            known = next(same, len(found))
+            found += [(rule, run.attack)] if known == len(found) else []
             numbers.append(known)
         return numbers
 

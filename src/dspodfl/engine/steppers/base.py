@@ -76,7 +76,8 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
         A stepper at the initial models.
     """
     fused = fused_kernel(rule) == SIMULTANEOUS
-    for stepper in _FUSED if fused and problem.full is None else ():  # the kernels take minibatches
+    plain = problem.full is not None or split.shard.stack.attack is not None  # the kernels take minibatches and models
+    for stepper in _FUSED if fused and not plain else ():
         if stepper.available(problem):
             return stepper(split, problem, theta)
     return Plain(split, problem, rule, theta, state, mixes_first=fused)

@@ -47,7 +47,7 @@ class Plain:
         if split.shard.is_whole:
             self._mixer = Mixer(split.shard.stack, problem.device, problem.dtype)
         else:
-            self._mixer = HaloMixer(split, theta, rule, mixes_first=mixes_first)
+            self._mixer = HaloMixer(split, theta, rule, mixes_first=mixes_first, alone=split.shard.stack.attack is None)
         self._stage = Stage(split, problem, rule, self._mixer)
         self._alive: Tensor | None = None
 

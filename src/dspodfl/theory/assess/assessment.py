@@ -176,6 +176,8 @@ def assess(
         raise InputError("--points", points, "an integer of at least 2")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
+    if config.attack is not None:
+        raise InputError("attack.kind", config.attack.kind, "left out: the theorems are about honest clients")
     try:
         return _assessed(config, epsilon, reach, points, cache, on_progress, say)
     except (InputError, ConfigError, DataError):
