@@ -54,6 +54,11 @@ class Stream(IntEnum):
     EVAL_SAMPLE = 11  # test samples that are evaluated, at seed 0
     EVAL_CLIENT = 12  # clients that are evaluated
     METHOD = 13  # what a schedule draws of its own, at a seed of its own (`seed_of`)
+    CLOCK = 15  # which client's Poisson clock ticks, at i = j = 2³² − 1
+    AVAILABLE = 16  # clients that are available or not, and phases of cycles
+    CHANNEL = 17  # links that are good or bad
+    JOB = 18  # how long a straggler's jobs take, k = job
+    CHURN = 21  # clients that are there or absent
 
 
 def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:

@@ -76,7 +76,8 @@ class Stack:
                 allowed = "one that knows with which probability links fire (independent = True), which its rule needs"
                 raise InputError("algorithms.schedule", run.algorithm, allowed)
             q = run.schedule.probabilities(k, run.rates)[1]
-            found.append(1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
+            q = 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q
+            found.append(run.rates.marginal(np.ones((1, run.clients)), q)[1])
         return joined(found)
 
     def over(self, totals: Totals, iterations: int, device: torch.device) -> set[int]:
