@@ -158,8 +158,9 @@ class Activation:
         return process.states(Entities(self.seed, stream, i, np.zeros_like(i), field))
 
     @cached_property
-    def _last(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
-        return {}
+    def _last(self) -> list[tuple[tuple[int, int], tuple[np.ndarray, np.ndarray]]]:
+        """The iterations that were asked for last, and what was on."""
+        return []
 
     def on(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return which clients can step and which links can carry models.
@@ -172,13 +173,14 @@ class Activation:
         """
         k = np.asarray(k)
         consecutive = len(k) > 0 and bool((np.diff(k) == 1).all())
-        key = (int(k[0]), len(k)) if consecutive else None
-        if key in self._last:  # the runs of a setting ask for the same iterations, one after the other
-            return self._last[key]
+        if not consecutive:
+            return self._on(k)
+        key = int(k[0]), len(k)
+        for known, found in self._last[:1]:  # the runs of a setting ask for the same iterations, one after the other
+            if known == key:
+                return found
         found = self._on(k)
-        if key is not None:
-            self._last.clear()
-            self._last[key] = found
+        self._last[:] = [(key, found)]
         return found
 
     def _on(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

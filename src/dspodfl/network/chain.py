@@ -46,7 +46,8 @@ class TwoState:
         """
         k = np.asarray(k)
         first, last = int(k.min()), int(k.max())
-        before = self._known[1] if self._known is not None and self._known[0] == first else self._before(first)
+        known = self._known
+        before = known[1] if known is not None and known[0] == first else self._before(first)
         states = self._forward(before, np.arange(first, last + 1))
         self._known = last + 1, states[-1]
         return states[k - first]

@@ -67,14 +67,12 @@ class _Jobs:
         """Return in which iterations a job of each client ends. Shape: (iterations, clients)."""
         k = np.asarray(k)
         first, last = int(k.min()), int(k.max()) + 1
-        start = max((at for at in self.known if at <= first), default=0)
-        pending = self.known[start] if start in self.known else self._first()
-        pending = self._followed(pending, first, None)
+        known = self.known
+        start = max((at for at in known if at <= first), default=None)
+        pending = self._followed(self._first() if start is None else known[start], first, None)
         out = np.zeros((last - first, len(self.at)), dtype=bool)
-        self.known[first] = pending
-        self.known[last] = self._followed(pending, last, out)
-        while len(self.known) > _KEPT:
-            del self.known[next(iter(self.known))]
+        found = {**known, first: pending, last: self._followed(pending, last, out)}
+        self.known = dict(list(found.items())[-_KEPT:])
         return out[k - first]
 
     def _first(self) -> _Pending:

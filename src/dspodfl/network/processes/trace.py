@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,6 +11,9 @@ import numpy as np
 from dspodfl.errors import Doc, InputError, Positive
 from dspodfl.network.activation import AVAILABILITY, Entities, States
 from dspodfl.network.graph import Graph
+
+_COUNTED = 10**5
+"""Iterations in a trace, at most, whose share is counted; else it is the share of time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,9 @@ class Trace:
             inside = [np.searchsorted(bound, time, side="right") % 2 == 1 for bound in bounds]
             return np.stack(inside, axis=1)
 
+        whole = round(min(self.length / self.seconds, _COUNTED))
+        if whole and math.isclose(whole * self.seconds, self.length, rel_tol=1e-12):
+            return States(on, on(np.arange(whole)).mean(axis=0))
         share = [float((bound[1::2] - bound[::2]).sum()) / self.length for bound in bounds]
         return States(on, np.array(share))
 
