@@ -313,6 +313,8 @@ PATHS = {
     ),
     "rates.sgd.file": ("rates", {"sgd": {"law": "csv", "file": "{}"}}),
     "rates.link.file": ("rates", {"link": {"law": "csv", "file": "{}"}}),
+    "rates.availability.file": ("rates", {"availability": {"kind": "trace", "file": "{}", "seconds": 1.0}}),
+    "rates.churn.file": ("rates", {"churn": {"kind": "trace", "file": "{}", "seconds": 1.0}}),
     "data.path": ("data", {"name": "npz", "path": "{}"}),
     "model.weights": ("model", {"name": "vgg11", "weights": "{}"}),
 }
