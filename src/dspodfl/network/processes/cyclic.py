@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Len, Lt
+from annotated_types import Ge, Lt
 
 from dspodfl import rng
 from dspodfl.errors import WORD, Doc, Probability
@@ -29,7 +29,6 @@ class Cyclic:
     share: Annotated[Probability, Doc("the part of a period that is on", example=0.5)]
     phases: Annotated[
         list[Annotated[int, Ge(0), Lt(WORD)]] | None,
-        Len(1),
         Doc("iterations by which each is ahead: one entry per client or link; drawn uniformly if absent"),
     ] = None
 
