@@ -202,8 +202,8 @@ def list_names(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="Print one list only: algorithms, graphs, dynamics, weights, laws, datasets, partitions, models or "
-            "learning-rates.",
+            help="Print one list only: algorithms, graphs, dynamics, weights, laws, availability, channels, "
+            "datasets, partitions, models or learning-rates.",
         ),
     ] = None,
 ) -> None:
