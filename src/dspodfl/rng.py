@@ -55,9 +55,13 @@ class Stream(IntEnum):
     EVAL_CLIENT = 12  # clients that are evaluated
     METHOD = 13  # what a schedule draws of its own, at a seed of its own (`seed_of`)
     COMMON_DRAW = 14  # whether all links of a run fire together
-    CLOCK = 15  # which client wakes, and the neighbour that it picks
+    CLOCK = 15  # which client wakes or ticks, and the neighbour that it picks, at i = j = 2³² − 1
+    AVAILABLE = 16  # clients that are available or not, and phases of cycles
+    CHANNEL = 17  # links that are good or bad
+    JOB = 18  # how long a straggler's jobs take, k = job
     COMPRESS = 19  # what a compressor draws, slot = number of the vector
     ATTACK = 20  # what attackers send
+    CHURN = 21  # clients that are there or absent
 
 
 def philox(counter: tuple[Ints, Ints, Ints, Ints], key: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:

@@ -423,6 +423,128 @@ def test_rates_given_outright_are_the_rates(tmp_path):
     assert b(rates={"link": {"law": "csv", "file": str(ends)}}) == values
 
 
+CAPACITIES = "client,compute,bandwidth\n0,1,8\n1,2,4\n2,4,2\n3,8,1\n"
+
+
+@says("PoissonLaw.rate", "DeadlineLaw.deadline", "DeadlineLaw.shift", "DeadlineLaw.rate")
+def test_clocks_and_deadlines_make_rates():
+    assert d(rates={"sgd": {"law": "poisson", "rate": 0.5}}) == pytest.approx([1 - np.exp(-0.5)] * 4)
+    for time, shift, rate in ((3.0, 1.0, 0.5), (4.0, 1.0, 0.5), (3.0, 2.0, 0.5), (3.0, 1.0, 0.7)):
+        law = {"law": "deadline", "deadline": time, "shift": shift, "rate": rate}
+        assert d(rates={"sgd": law}) == pytest.approx([1 - np.exp(-rate * (time - shift))] * 4)
+
+
+@says("CapacitiesLaw.file", "CapacitiesLaw.reference")
+def test_capacities_make_rates(tmp_path):
+    (tmp_path / "c.csv").write_text(CAPACITIES)
+    law = {"law": "capacities", "file": str(tmp_path / "c.csv")}
+    assert d(rates={"sgd": law}) == [0.125, 0.25, 0.5, 1.0]
+    assert b(rates={"link": law}) == [0.5, 0.125, 0.25, 0.125]  # links (0,1), (0,3), (1,2), (2,3): the lesser end
+    assert d(rates={"sgd": law | {"reference": 16.0}}) == [0.0625, 0.125, 0.25, 0.5]
+
+
+@says("Rates.diurnal", "Diurnal.period", "Diurnal.amplitude", "Diurnal.phases")
+def test_rates_of_clients_rise_and_fall_over_their_period():
+    half, phases = {"law": "constant", "value": 0.5}, [0.0, 0.25, 0.5, 0.75]
+    for period, amplitude in ((8.0, 0.5), (8.0, 0.2), (4.0, 0.5)):
+        table = {"period": period, "amplitude": amplitude, "phases": phases}
+        found = d(1, rates={"sgd": half, "diurnal": table})
+        assert found == pytest.approx(
+            [0.5 + 0.5 * amplitude * np.sin(2 * np.pi * (1 / period + one)) for one in phases]
+        )
+
+
+# --- who is on ------------------------------------------------------------------------------------------------
+
+
+def on(iterations, **rates):
+    """Which clients can step and which links can carry models. Shapes: (iterations, clients), (iterations, links)."""
+    clients, links = setting(rates=rates).rates.activation.on(np.arange(iterations))
+    return np.broadcast_to(clients, (iterations, 4)), np.broadcast_to(links, (iterations, 4))
+
+
+def follows(there, up, down):
+    before, after = there[:-1], there[1:]
+    for state, rate in ((False, up), (True, 1 - down)):
+        some = after[before == state]
+        assert abs(some.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / len(some))
+
+
+@says("Rates.availability", "MarkovAvailability.up", "MarkovAvailability.down")
+def test_clients_come_and_go_with_their_probabilities():
+    assert setting().rates.activation is None
+    for up, down in ((0.1, 0.3), (0.1, 0.6), (0.4, 0.3)):
+        clients, links = on(4000, availability={"kind": "markov", "up": up, "down": down})
+        follows(clients, up, down)
+        assert links.all()
+
+
+@says("Rates.churn", "MarkovChurn.up", "MarkovChurn.down")
+def test_absent_clients_have_no_links():
+    for up, down in ((0.1, 0.3), (0.1, 0.6), (0.4, 0.3)):
+        clients, links = on(4000, churn={"kind": "markov", "up": up, "down": down})
+        follows(clients, up, down)
+        i, j = setting().rates.graph.edges.T
+        assert np.array_equal(links, clients[:, i] & clients[:, j])
+
+
+@says("Rates.channel", *(f"GilbertElliottChannel.{key}" for key in ("up", "down", "loss_good", "loss_bad")))
+def test_links_carry_models_by_their_state():
+    for up, down, good, bad in (
+        (0.1, 0.3, 0, 1),
+        (0.1, 0.6, 0, 1),
+        (0.4, 0.3, 0, 1),
+        (0.4, 0.3, 0.5, 1),
+        (0.4, 0.3, 0, 0.2),
+    ):
+        table = {"kind": "gilbert_elliott", "up": up, "down": down, "loss_good": float(good), "loss_bad": float(bad)}
+        clients, links = on(20_000, channel=table)
+        assert clients.all()
+        share = up / (up + down)
+        assert links.mean() == pytest.approx(share * (1 - good) + (1 - share) * (1 - bad), abs=0.02)
+
+
+@says(*(f"Cyclic{of}.{key}" for of in ("Availability", "Channel", "Churn") for key in ("period", "share", "phases")))
+@pytest.mark.parametrize("of", ["availability", "channel", "churn"])
+def test_clients_and_links_are_on_for_their_part_of_the_period(of):
+    for period, share, phases in (
+        (10, 0.5, [0, 1, 2, 3]),
+        (8, 0.5, [0, 1, 2, 3]),
+        (10, 0.2, [0, 1, 2, 3]),
+        (10, 0.5, [4] * 4),
+    ):
+        found = on(40, **{of: {"kind": "cyclic", "period": period, "share": share, "phases": phases}})
+        wanted = (np.arange(40)[:, None] + phases) % period < share * period
+        assert np.array_equal(found[of == "channel"], wanted)
+    drawn = on(40, **{of: {"kind": "cyclic", "period": 10, "share": 0.5}})[of == "channel"]
+    assert (drawn.mean(axis=0) == 0.5).all()
+
+
+@says("ClocksAvailability.rate")
+def test_clocks_tick_by_their_rates():
+    clients, _ = on(8000, availability={"kind": "clocks", "rate": [1.0, 1.0, 2.0, 4.0]})
+    assert (clients.sum(axis=1) == 1).all()
+    assert clients.mean(axis=0) == pytest.approx([1 / 8, 1 / 8, 1 / 4, 1 / 2], abs=0.03)
+
+
+@says("StragglersAvailability.shift", "StragglersAvailability.rate")
+def test_stragglers_step_when_their_jobs_end():
+    for shift, rate in ((2.0, 0.5), (4.0, 0.5), (2.0, 2.0)):
+        clients, _ = on(8000, availability={"kind": "stragglers", "shift": shift, "rate": rate})
+        assert clients.mean() == pytest.approx(1 / (shift + 1 / rate), rel=0.05)
+
+
+@says(*(f"Trace{of}.{key}" for of in ("Availability", "Churn") for key in ("file", "seconds", "length")))
+@pytest.mark.parametrize("of", ["availability", "churn"])
+def test_clients_are_on_when_their_trace_says_so(of, tmp_path):
+    (tmp_path / "t.csv").write_text("client,start,end\n" + "".join(f"{i},{i},{2 * i + 2}\n" for i in range(4)))
+    for seconds, length in ((1.0, None), (0.5, None), (1.0, 10.0)):
+        table = {"kind": "trace", "file": str(tmp_path / "t.csv"), "seconds": seconds}
+        clients, _ = on(30, **{of: table if length is None else table | {"length": length}})
+        time = np.arange(30) * seconds % (length or 8.0)
+        assert np.array_equal(clients, np.stack([(time >= i) & (time < 2 * i + 2) for i in range(4)], axis=1))
+
+
 # --- data -----------------------------------------------------------------------------------------------------
 
 
@@ -856,12 +978,16 @@ def test_every_kind_of_dynamics_shows_other_links():
 
 def test_every_law_draws_other_rates(tmp_path):
     (tmp_path / "rates.csv").write_text("client,rate\n" + "".join(f"{i},0.{i + 1}\n" for i in range(4)))
+    (tmp_path / "capacities.csv").write_text(CAPACITIES)
     own = {
         "truncnorm": {"mean": 0.5, "std": 0.2},
         "bimodal": {"mean1": 0.1, "std1": 0.1, "mean2": 0.9, "std2": 0.1},
         "constant": {"value": 0.3},
         "list": {"values": [0.3, 0.4, 0.5, 0.6]},
         "csv": {"file": str(tmp_path / "rates.csv")},
+        "poisson": {"rate": 0.7},
+        "deadline": {"deadline": 3.0, "shift": 1.0, "rate": 0.2},
+        "capacities": {"file": str(tmp_path / "capacities.csv")},
     }
     assert different({law: d(rates={"sgd": {"law": law, **own.get(law, {})}}) for law in kinds("sgd", named("Rates"))})
 

@@ -63,6 +63,7 @@ GRAPH = 'graph={kind="file",file="links.csv"}'
 NETWORK = 'graph={kind="file",file="net.graphml"}'
 RATES = 'rates.sgd={law="csv",file="rates.csv"}'
 LINKS = 'rates.link={law="csv",file="rates.csv"}'
+TRACE = 'rates.availability={kind="trace",file="trace.csv",seconds=1}'
 NPZ = 'data={name="npz",path="shards"}'
 IMAGES = {
     "shards/a.npz": npz(x=np.zeros((2, 3, 32, 32), np.uint8), y=np.array([0, 1])),
@@ -278,6 +279,52 @@ VALUES = {
     "no floor": change("rates.floor=0", says=["rates.floor = 0"]),
     "unknown growth": change("rates.growth=linear", says=["rates.growth = 'linear'", "'learning_rate'"]),
     "an unknown draw": change("rates.link_draw=both", says=["rates.link_draw = 'both'", "'two_sided'"]),
+    "an unknown process": change(
+        'rates.availability={kind="markv",up=0.1,down=0.1}', says=["rates.availability.kind", "did you mean 'markov'"]
+    ),
+    "a process as a word": change(
+        "rates.churn=markov", says=["rates.churn = 'markov'", "did you mean rates.churn.kind = 'markov'"]
+    ),
+    "a process by which nobody is absent": change(
+        'rates.churn={kind="clocks",rate=1}', says=["rates.churn.kind = 'clocks'", "one of markov, cyclic, trace"]
+    ),
+    "a chain that never changes": change(
+        'rates.availability={kind="markov",up=0,down=0.1}', says=["rates.availability.up = 0", "greater than 0"]
+    ),
+    "a loss above one": change(
+        'rates.channel={kind="gilbert_elliott",up=0.1,down=0.1,loss_bad=2}',
+        says=["rates.channel.loss_bad = 2", "at most 1"],
+    ),
+    "clocks of other clients": change(
+        'rates.availability={kind="clocks",rate=[1,2]}', says=["rates.availability.rate", "2 values", "4 clients"]
+    ),
+    "jobs that take no time": change(
+        'rates.availability={kind="stragglers",shift=0.5,rate=1}', says=["rates.availability.shift = 0.5", "at least 1"]
+    ),
+    "phases of other links": change(
+        'rates.channel={kind="cyclic",period=10,share=0.5,phases=[1]}',
+        says=["rates.channel.phases", "1 values", "4 links"],
+    ),
+    "phases of the day of other clients": change(
+        "rates.diurnal={period=10,amplitude=0.5,phases=[0.1]}", says=["rates.diurnal.phases", "1 values", "4 clients"]
+    ),
+    "a deadline that no job meets": change(
+        'rates.sgd={law="deadline",deadline=1,shift=2,rate=1}', says=["rates.sgd.deadline = 1", "above 2"]
+    ),
+    "no such trace": change(TRACE, says=["rates.availability.file = ", "trace.csv", "no such file"]),
+    "a trace that goes back in time": change(
+        TRACE,
+        says=["rates.availability.file = ", "trace.csv", "line 3 has end = 1", "above start = 2"],
+        trace__csv="client,start,end\n0,0,1\n1,2,1\n2,0,1\n3,0,1\n",
+    ),
+    "a trace without a client": change(
+        TRACE, says=["rates.availability.file = ", "3 has none"], trace__csv="client,start,end\n0,0,1\n1,0,1\n2,0,1\n"
+    ),
+    "capacities in words": change(
+        'rates.sgd={law="capacities",file="c.csv"}',
+        says=["rates.sgd.file = ", "c.csv", "line 2 has compute = 'fast'"],
+        c__csv="client,compute,bandwidth\n0,fast,1\n",
+    ),
     "no such file of rates": change(RATES, says=["rates.sgd.file = ", "rates.csv", "no such file"]),
     "an empty file of rates": change(RATES, says=["rates.sgd.file = ", "rates.csv"], rates__csv=""),
     "rates with other columns": change(

@@ -317,6 +317,8 @@ PATHS = {
     ),
     "rates.sgd.file": ("rates", {"sgd": {"law": "csv", "file": "{}"}}),
     "rates.link.file": ("rates", {"link": {"law": "csv", "file": "{}"}}),
+    "rates.availability.file": ("rates", {"availability": {"kind": "trace", "file": "{}", "seconds": 1.0}}),
+    "rates.churn.file": ("rates", {"churn": {"kind": "trace", "file": "{}", "seconds": 1.0}}),
     "data.path": ("data", {"name": "npz", "path": "{}"}),
     "model.weights": ("model", {"name": "vgg11", "weights": "{}"}),
 }
@@ -360,7 +362,8 @@ def test_every_text_of_the_schema_that_names_a_file_is_known_as_a_path():
         for key, field in table.model_fields.items()
         if field.annotation in (str, str | None) and table is not AlgorithmTable  # names of code, not of files
     }
-    assert texts == {"FileGraph.file", "CsvLaw.file", "Npz.path", "Vgg11.weights", "Factory.factory"}
+    of_rates = {"CsvLaw.file", "CapacitiesLaw.file", "TraceAvailability.file", "TraceChurn.file"}
+    assert texts == of_rates | {"FileGraph.file", "Npz.path", "Vgg11.weights", "Factory.factory"}
 
 
 def test_a_path_may_begin_at_home(monkeypatch):

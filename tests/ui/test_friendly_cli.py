@@ -70,6 +70,8 @@ LISTS = {
     "dynamics": "markov",
     "weights": "lazy_metropolis",
     "laws": "truncnorm",
+    "availability": "stragglers",
+    "channels": "gilbert_elliott",
     "datasets": "fmnist-mini",
     "partitions": "dirichlet",
     "models": "vgg11",

@@ -15,7 +15,8 @@ from dspodfl.config.schema import Config
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError, DataError, InputError, bounded
 
-_PATHS = ("graph.file", "rates.sgd.file", "rates.link.file", "data.path", "model.weights")
+_RATES = tuple(f"rates.{key}.file" for key in ("sgd", "link", "availability", "channel", "churn"))
+_PATHS = ("graph.file", *_RATES, "data.path", "model.weights")
 
 
 def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -> Config:

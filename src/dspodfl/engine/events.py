@@ -84,6 +84,7 @@ class EventSampler:
         self._run_of = self._repeated([run.clients for run in stack.runs])
         self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
         self._limit = torch.tensor([run.limit for run in stack.runs], dtype=torch.float64, device=device)
+        self.masked = [r for r, run in enumerate(stack.runs) if run.rates.activation is not None]
         self._spending = any(run.spends for run in stack.runs)
         self._live = set(range(len(stack.runs))) - (stack.over(start, iterations, device) if start else set())
         self._sort_runs()
@@ -120,6 +121,7 @@ class EventSampler:
             clients.draw(at, Stream.SGD, v)
             links.draw(at, Stream.LINK, v_hat)
         self._call_schedules(k, v, v_hat)
+        self._mask(k, v, v_hat)
         weight = self._weights(k, v_hat)
         over = frozenset(range(len(self.stack.runs))) - self._live
         tally, ends = self._tallied(k, at, v, v_hat)
@@ -135,6 +137,15 @@ class EventSampler:
                 events = run.schedule(some, Part.whole(run.rates.graph, run.seed), run.rates)
                 v[: len(some), stack.rows[r]] = torch.from_numpy(np.ascontiguousarray(events.v)).to(device)
                 v_hat[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(events.v_hat)).to(device)
+
+    def _mask(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> None:
+        """Remove the events of clients and links that are off, in the runs that have such."""
+        for r in self.masked:
+            activation = self.stack.runs[r].rates.activation
+            if activation is not None and r in self._live:
+                clients, links = activation.on(k)
+                v[:, self.stack.rows[r]] &= torch.from_numpy(clients).to(self.device)
+                v_hat[:, self.stack.links[r]] &= torch.from_numpy(links).to(self.device)
 
     def _weights(self, k: np.ndarray, v_hat: Tensor) -> Tensor:
         """Return the mixing weights, (iterations or 1, links); links that are not there do not fire."""

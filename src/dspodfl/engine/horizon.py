@@ -79,10 +79,11 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
     """Return what iterations are expected to cost, (iterations,); fewer than k has for a custom schedule."""
     if draws_independently(run.schedule):
         p, q = run.schedule.probabilities(k, run.rates)
-        q = 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q
+        p, q = run.rates.marginal(p, 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
     else:
         k = k[: min(_TRIED, getattr(run.schedule, "recorded", _TRIED))]
-        events = run.schedule(k, Part.whole(run.rates.graph, run.seed), run.rates)
+        part = Part.whole(run.rates.graph, run.seed)
+        events = run.rates.masked(run.schedule(k, part, run.rates), k, part)
         p, q = events.v.astype(float), events.v_hat.astype(float)
     present, _, degree = run.topology.at(k)
     q = q if present is None else q * present

@@ -56,7 +56,7 @@ def plain_loop(
     for k in range(run.last(iterations)):
         at = np.array([k])
         present, weight, degree = run.topology.at(at)
-        events = run.schedule(at, part, run.rates)
+        events = run.rates.masked(run.schedule(at, part, run.rates), at, part)
         fired = events if present is None else Events(events.v, events.v_hat & present)
         shown = present if run.topology.time_varying_weights else None
         delays = meter.add(fired, run.rates.sgd(at), run.rates.link(at), degree, shown)

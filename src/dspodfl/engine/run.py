@@ -62,7 +62,7 @@ class Run:
         if not draws_independently(self.schedule):
             allowed = "left out: the schedule does not know with which probability clients step (independent = True)"
             raise InputError("algorithms.settings.inverse_rates", True, f"{allowed} (of {self.algorithm!r})")
-        p = self.schedule.probabilities(k, self.rates)[0]
+        p, _ = self.rates.marginal(*self.schedule.probabilities(k, self.rates))
         return np.asarray(alpha / np.maximum(p, 1.0 / self.inverse_cap))
 
     @property

@@ -90,10 +90,7 @@ class Stack:
         Raises:
             InputError: A schedule does not know them.
         """
-        found = []
-        for run, (_, q) in zip(self.runs, self._known(k), strict=True):
-            found.append(1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
-        return joined(found)
+        return joined([q for _, q in self._known(k)])
 
     def step_probabilities(self, k: np.ndarray) -> np.ndarray:
         """Return with which probability each client steps at some iterations, by the schedules of the runs.
@@ -115,7 +112,8 @@ class Stack:
             if not draws_independently(run.schedule):
                 allowed = "one that knows with which probability links fire (independent = True), which its rule needs"
                 raise InputError("algorithms.schedule", run.algorithm, allowed)
-            yield run.schedule.probabilities(k, run.rates)
+            p, q = run.schedule.probabilities(k, run.rates)
+            yield run.rates.marginal(p, 1.0 - (1.0 - q) ** 2 if run.rates.two_sided else q)
 
     def over(self, totals: Totals, iterations: int, device: torch.device) -> set[int]:
         """Return the runs that are over.

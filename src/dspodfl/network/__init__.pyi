@@ -1,6 +1,8 @@
 from . import rates as rates
 from . import topology as topology
 from . import weights as weights
+from .activation import Activation as Activation
+from .activation import Process as Process
 from .budget import COST_COLUMNS as COST_COLUMNS
 from .budget import COSTS as COSTS
 from .budget import DEFAULT_DELAY as DEFAULT_DELAY
@@ -15,6 +17,7 @@ from .budget import ended_by as ended_by
 from .delay import CHUNK as CHUNK
 from .delay import DelayMeter as DelayMeter
 from .delay import costs as costs
+from .diurnal import Diurnal as Diurnal
 from .events import Events as Events
 from .generators import GRAPHS as GRAPHS
 from .generators import generate as generate
@@ -23,6 +26,8 @@ from .graph import as_graph as as_graph
 from .graph_io import read_graph as read_graph
 from .own_weights import OwnWeights as OwnWeights
 from .part import Part as Part
+from .processes import AVAILABILITY as AVAILABILITY
+from .processes import CHANNELS as CHANNELS
 from .rates import LAWS as LAWS
 from .rates import Rates as Rates
 from .rates_io import read_rates as read_rates
@@ -34,6 +39,8 @@ from .topology import WeightedTopology as WeightedTopology
 from .weights import WEIGHTS as WEIGHTS
 
 __all__ = [
+    "AVAILABILITY",
+    "CHANNELS",
     "CHUNK",
     "COSTS",
     "COST_COLUMNS",
@@ -44,16 +51,19 @@ __all__ = [
     "LONGEST",
     "SLACK",
     "WEIGHTS",
+    "Activation",
     "BernoulliLinks",
     "Budget",
     "CostKind",
     "DelayMeter",
+    "Diurnal",
     "EndedBy",
     "Events",
     "Graph",
     "Kind",
     "OwnWeights",
     "Part",
+    "Process",
     "Rates",
     "Spent",
     "Static",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -19,8 +20,12 @@ import scipy  # its submodules are imported where they are first used
 from annotated_types import Len
 
 from dspodfl import rng
-from dspodfl.errors import Doc, InputError, Positive, Probability, Real, Registry
+from dspodfl.errors import Doc, InputError, NonNegative, Positive, Probability, Real, Registry
+from dspodfl.network.activation import Activation, Process
+from dspodfl.network.diurnal import Diurnal
+from dspodfl.network.events import Events
 from dspodfl.network.graph import Graph
+from dspodfl.network.part import Part
 from dspodfl.rng import Stream
 
 FLOOR = 1e-6
@@ -158,6 +163,65 @@ def csv(
     return FixedValues(read_rates(file, graph, field), f"{field}.file")
 
 
+PerEntity = Positive | list[Positive]
+"""One number for all, or one for each client or link."""
+
+
+@LAWS.register()
+def poisson(
+    field: str,
+    rate: Annotated[
+        PerEntity, Doc("ticks of a clock in an iteration: one number, or one per client or link", example=0.5)
+    ],
+) -> FixedValues:
+    """The probability 1 − exp(−rate) that a Poisson clock ticks within an iteration."""
+    return FixedValues((-np.expm1(-np.asarray(rate, dtype=np.float64))).tolist(), f"{field}.rate")
+
+
+@LAWS.register()
+def deadline(
+    field: str,
+    deadline: Annotated[Positive, Doc("the time of an iteration", example=3.0)],
+    shift: Annotated[
+        NonNegative | list[NonNegative],
+        Doc("the time that a job takes at least: one number, or one per client or link", example=1.0),
+    ],
+    rate: Annotated[
+        PerEntity, Doc("1/rate comes on top on average: one number, or one per client or link", example=0.5)
+    ],
+) -> FixedValues:
+    """The probability that a job of shift + Exp(rate) ends before a deadline, as of stragglers."""
+    least, speed = np.asarray(shift, dtype=np.float64), np.asarray(rate, dtype=np.float64)
+    if least.ndim and speed.ndim and len(least) != len(speed):
+        raise InputError(f"{field}.rate", f"{len(speed)} values", f"as many as shift has, {len(least)}")
+    if not (deadline > least).all():
+        raise InputError(f"{field}.deadline", deadline, f"above {least.max():g}, the largest shift: no job would end")
+    return FixedValues((-np.expm1(-speed * (deadline - least))).tolist(), f"{field}.rate")
+
+
+@LAWS.register()
+def capacities(
+    field: str,
+    graph: Graph,
+    file: Annotated[str, Doc("a file with the columns client,compute,bandwidth", example="capacities.csv")],
+    reference: Annotated[
+        Positive | None,
+        Doc("the capacity whose rate is 1, as that of any larger one; the largest in the file if absent"),
+    ] = None,
+) -> FixedValues:
+    """Capacities from a CSV file, as shares of a reference.
+
+    A client has its compute; a link has the lesser bandwidth of its two ends.
+    """
+    from dspodfl.network.traces_io import read_capacities
+
+    compute, bandwidth = read_capacities(file, graph, f"{field}.file").T
+    links = field.endswith("link")
+    capacity = bandwidth[graph.edges].min(axis=1) if links else compute
+    whole = reference or float((bandwidth if links else compute).max())
+    return FixedValues(np.minimum(capacity / whole, 1.0).tolist(), f"{field}.file")
+
+
 @dataclass(eq=False)
 class Rates:
     """The rates d_i(k) of the clients and b_ij(k) of the links of one run.
@@ -171,6 +235,10 @@ class Rates:
         floor: Drawn rates are clipped to [floor, 1].
         growth: The learning rate α of d_i(k) = 1 − (1 − d_i) α(k)/α(0), by which clients compute more often as α falls.
         two_sided: Whether both ends of a link draw.
+        diurnal: How d_i rises and falls with the time of day; None: it does not.
+        availability: When clients can step, whatever a schedule fires; None: always.
+        channel: When links can carry models; None: always.
+        churn: When clients are there at all; None: always.
 
     >>> rates = Rates(Graph.from_edges(2, [(0, 1)]), 0, FixedValues([0.5, 1.0]), FixedValues(0.25))
     >>> rates.sgd(np.arange(3)).tolist(), rates.link(np.arange(3)).tolist()
@@ -185,6 +253,10 @@ class Rates:
     floor: float = FLOOR
     growth: Callable[[np.ndarray], np.ndarray] | None = None
     two_sided: bool = False
+    diurnal: Diurnal | None = None
+    availability: Process | None = None
+    channel: Process | None = None
+    churn: Process | None = None
     _epoch0: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def sgd(self, k: np.ndarray) -> np.ndarray:
@@ -197,6 +269,8 @@ class Rates:
             The rates, shape (iterations, clients), or (1, clients) where they never change; float64.
         """
         d = self._at(k, "sgd")
+        if self.diurnal is not None:
+            d = np.clip(d * self.diurnal.factor(k, self.graph.n, self.seed), self.floor, 1.0)
         if self.growth is None:
             return d
         share = self.growth(np.asarray(k)) / self.growth(np.zeros(1, dtype=np.int64))
@@ -216,12 +290,53 @@ class Rates:
     @property
     def changing(self) -> bool:
         """Whether d_i depends on k."""
-        return self.growth is not None or (self.refresh > 0 and not isinstance(self.sgd_law, FixedValues))
+        return (
+            self.growth is not None
+            or self.diurnal is not None
+            or (self.refresh > 0 and not isinstance(self.sgd_law, FixedValues))
+        )
 
     @property
     def fixed(self) -> bool:
         """Whether neither d_i nor b_ij depends on k."""
-        return self.growth is None and self.refresh == 0
+        return self.growth is None and self.diurnal is None and self.refresh == 0
+
+    @cached_property
+    def activation(self) -> Activation | None:
+        """What masks the events of any schedule: availability, channel and churn; None where there is none of them."""
+        if self.availability is None and self.channel is None and self.churn is None:
+            return None
+        return Activation(self.graph, self.seed, self.availability, self.channel, self.churn)
+
+    def masked(self, events: Events, k: np.ndarray, part: Part) -> Events:
+        """Return the events of a schedule that availability, channel and churn let through.
+
+        Args:
+            events: What a schedule fires, of a part.
+            k: The iterations, (iterations,).
+            part: The clients and links of the events.
+
+        Returns:
+            The events that happen.
+        """
+        return events if self.activation is None else self.activation.masked(events, k, part)
+
+    def marginal(self, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probabilities of events at one iteration, given those with which a schedule fires.
+
+        Under availability, channel or churn, events of different iterations are not independent.
+
+        Args:
+            p: Probabilities of the clients, (iterations or 1, clients).
+            q: Probabilities of the links, (iterations or 1, links).
+
+        Returns:
+            Both, times the probability that the client or link is on.
+        """
+        if self.activation is None:
+            return p, q
+        clients, links = self.activation.share
+        return p * clients, q * links
 
     def clipped(self, iterations: int = 1) -> tuple[int, int]:
         """Count the d_i and b_ij drawn for these iterations that were outside [floor, 1] and were clipped."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from annotated_types import Ge, Le, Len, Lt
 
 from dspodfl import rng
 from dspodfl.errors import LEAST, WORD, Count, Doc, EventProbability, InputError, Registry, shown
+from dspodfl.network.chain import TwoState
 from dspodfl.network.graph import Graph, union
 from dspodfl.network.weights import WEIGHTS, degrees, weights
 from dspodfl.rng import Stream
@@ -166,8 +168,6 @@ class Markov:
     """Each link is a Markov chain that appears and fails, stationary from the start.
 
     An absent link appears with probability ``up``, a present one fails with probability ``down``.
-    The state at k is a pure function of k. A word w below both thresholds forces "present", above both "absent";
-    going back to the last such word (or to the stationary draw before k = 0) and forward again gives the state.
     """
 
     time_varying_weights: ClassVar[bool] = False
@@ -181,36 +181,14 @@ class Markov:
         if self.up == self.down == 0:
             raise InputError("graph.dynamics.up", self.up, "above 0 where down = 0: no link would ever change")
 
+    @cached_property
+    def _chain(self) -> TwoState:
+        first = rng.words(self.seed, Stream.TOPOLOGY, self.graph.edges[:, 0], self.graph.edges[:, 1], slots=2)[..., 1]
+        return TwoState(self.up, self.down, partial(_words, self.graph, self.seed), np.asarray(first))
+
     def present(self, k: np.ndarray) -> np.ndarray | None:
         """Return the state of each link's chain at iterations k, consecutive or not."""
-        k = np.asarray(k)
-        first, last = int(k.min()), int(k.max())
-        states = self._forward(self._state_before(first), np.arange(first, last + 1))
-        return states[k - first]
-
-    def _maps(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        word = _words(self.graph, self.seed, k)
-        return rng.bernoulli(word, self.up), rng.bernoulli(word, 1.0 - self.down)  # next state from absent, present
-
-    def _forward(self, state: np.ndarray, k: np.ndarray) -> np.ndarray:
-        from_absent, from_present = self._maps(k)
-        out = np.empty_like(from_absent)
-        for t in range(len(k)):
-            out[t] = state = np.where(state, from_present[t], from_absent[t])
-        return out
-
-    def _state_before(self, k: int) -> np.ndarray:
-        start, chunk = k, 64
-        while start > 0:
-            start = max(0, start - chunk)
-            from_absent, from_present = self._maps(np.arange(start, k))
-            if (from_absent == from_present).any(axis=0).all():
-                break
-            chunk *= 2
-        stationary = self.up / (self.up + self.down)
-        word = rng.words(self.seed, Stream.TOPOLOGY, self.graph.edges[:, 0], self.graph.edges[:, 1], slots=2)
-        state = np.asarray(rng.bernoulli(word[..., 1], stationary))
-        return self._forward(state, np.arange(start, k))[-1] if k > start else state
+        return self._chain.at(k)
 
 
 def _words(graph: Graph, seed: int, k: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -12,8 +13,21 @@ from dspodfl.algorithms import LearningRate, Schedule, own_graph, own_topology
 from dspodfl.config import graph as graph_tables
 from dspodfl.config import rates as rate_tables
 from dspodfl.config import schema
-from dspodfl.errors import LEAST, InputError, user_code
-from dspodfl.network import DYNAMICS, LAWS, Graph, Static, WeightedTopology, generate, rates, read_graph
+from dspodfl.errors import LEAST, InputError, Registry, user_code
+from dspodfl.network import (
+    AVAILABILITY,
+    CHANNELS,
+    DYNAMICS,
+    LAWS,
+    Diurnal,
+    Graph,
+    Process,
+    Static,
+    WeightedTopology,
+    generate,
+    rates,
+    read_graph,
+)
 
 Tell = Callable[[str, float], None]
 """Called with what is being built, and the share of it that is done."""
@@ -195,14 +209,30 @@ class _Maker:
             floor=table.floor,
             growth=learning_rate if table.growth == "learning_rate" else None,
             two_sided=table.link_draw == "two_sided",
+            diurnal=None if table.diurnal is None else Diurnal(**table.diurnal.model_dump()),
+            availability=_process(AVAILABILITY, table.availability, graph, "rates.availability"),
+            channel=_process(CHANNELS, table.channel, graph, "rates.channel"),
+            churn=_process(AVAILABILITY, table.churn, graph, "rates.churn"),
         )
         start = np.zeros(1, dtype=np.int64)
         for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
             if not (values >= LEAST).all():  # NaN is not either
                 allowed = "a law whose values are finite and at least 2⁻³² ≈ 2.3e-10: nothing rarer is ever drawn"
                 raise InputError(f"rates.{name}", law.model_dump(), allowed)
+        if drawn.activation is not None:
+            drawn.activation.on(start)  # values for each client or link are as many as there are
         return drawn
 
 
 def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Distribution | rates.FixedValues:
     return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))
+
+
+def _process(
+    registry: Registry[Any], table: rate_tables.ProcessTable | None, graph: Graph, field: str
+) -> Process | None:
+    if table is None:
+        return None
+    parameters = table.model_dump(exclude={"kind"})
+    made: Process = registry[table.kind].make({"graph": graph, "field": field}, parameters)
+    return made

@@ -289,7 +289,7 @@ def steps(run: Run) -> float:
     """Return the SGD steps expected in an iteration of a run."""
     k = np.arange(_SAMPLED)
     if draws_independently(run.schedule):
-        return float(run.schedule.probabilities(k, run.rates)[0].mean() * run.clients)
+        return float(run.rates.marginal(*run.schedule.probabilities(k, run.rates))[0].mean() * run.clients)
     return float(run.rates.sgd(k).mean() * run.clients)
 
 
@@ -313,6 +313,7 @@ def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int
         k = np.arange(start, start + 1 if constant else min(start + block, last))
         p = run.schedule.probabilities(k, run.rates)[1]
         p = 1.0 - (1.0 - p) ** 2 if run.rates.two_sided else p
+        p = run.rates.marginal(np.ones((1, run.clients)), p)[1]
         present = run.topology.at(k)[0]
         p = np.broadcast_to(p if present is None else p * present, (len(k), len(edges)))
         total += sum(float(pairs.expected(row).sum()) for row in p)

@@ -61,8 +61,13 @@ def sporadicity(run: Run, iterations: int) -> Sporadicity:
         d_min(k), d_max(k) and ρ̃.
 
     Raises:
-        InputError: The algorithm has no known firing probabilities.
+        InputError: The algorithm has no known firing probabilities, or its events are not independent over time.
     """
+    for name in ("availability", "channel", "churn"):
+        process = getattr(run.rates, name)
+        if process is not None:
+            allowed = "left out: the theorems need events that are independent over time"
+            raise InputError(f"rates.{name}", process, allowed)
     if not draws_independently(run.schedule):
         several = f"{', '.join(PAPER[:-1])} or {PAPER[-1]}"
         allowed = f"an algorithm with known firing probabilities: {several}"

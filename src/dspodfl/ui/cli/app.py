@@ -203,8 +203,8 @@ def list_names(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="Print one list only: algorithms, graphs, dynamics, weights, laws, datasets, partitions, models or "
-            "learning-rates.",
+            help="Print one list only: algorithms, graphs, dynamics, weights, laws, availability, channels, "
+            "datasets, partitions, models or learning-rates.",
         ),
     ] = None,
 ) -> None:
@@ -296,6 +296,11 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
         "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
         "weights": ("weights (graph.weights)", {name: line.rstrip(".") for name, line in WEIGHTS.lines().items()}),
         "laws": ("laws (rates.sgd.law, rates.link.law)", catalogue(rate_tables.Law)),
+        "availability": (
+            "clients that come and go (rates.availability.kind, rates.churn.kind)",
+            catalogue(rate_tables.Availability),
+        ),
+        "channels": ("links that come and go (rates.channel.kind)", catalogue(rate_tables.Channel)),
         "datasets": ("datasets (data.name)", catalogue(data_tables.Data)),
         "partitions": ("partitions (data.partition.kind)", catalogue(data_tables.Partition)),
         "models": ("models (model.name, or model.factory)", catalogue(model_tables.Model)),
