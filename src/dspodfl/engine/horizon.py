@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dspodfl.algorithms import draws_independently
+from dspodfl.algorithms import by_direction, draws_independently
 from dspodfl.engine import Run, Stack
-from dspodfl.network import COSTS, LONGEST, SLACK, Budget, Part, Spent, costs
+from dspodfl.engine.counters import costs_of
+from dspodfl.network import COSTS, LONGEST, SLACK, Budget, Part, Spent
 
 _TRIED = 256
 """Iterations of a custom schedule from which its cost is estimated: its probabilities are not known."""
@@ -84,9 +85,15 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         k = k[: min(_TRIED, getattr(run.schedule, "recorded", _TRIED))]
         events = run.schedule(k, Part.whole(run.rates.graph, run.seed), run.rates)
         p, q = events.v.astype(float), events.v_hat.astype(float)
+        q = q if events.back is None else np.concatenate([q, events.back.astype(float)], axis=1)
     present, _, degree = run.topology.at(k)
+    if run.directed:
+        arcs = run.rates.graph.both_ways().arcs
+        assert arcs is not None
+        q = np.concatenate(by_direction(q, run.rates.graph.links), axis=1) * arcs.T.reshape(-1)
+        present = None if present is None else np.tile(present, 2)
     q = q if present is None else q * present
-    step, use = costs(run.rates.graph.edges, run.clients, run.rates.sgd(k), run.rates.link(k), degree)
+    step, use = costs_of(run, k, degree)
     every = use if present is None or not run.topology.time_varying_weights else np.where(present, use, 0.0)
     raw, normalized = [], []
     for probability, cost, whole in ((p, step, step), (q, use, every)):

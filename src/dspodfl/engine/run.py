@@ -26,7 +26,7 @@ class Run:
     cap: int | None = None
     """The most iterations of the run; None: as many as the loop makes."""
     link_bytes: int = 0
-    """Bytes that one use of a link carries, both ways together."""
+    """Bytes that one use of a link carries, both ways together; of a directed graph, one use of one direction."""
     need: int | None = None
     """Iterations that the run is expected to take; None: its cap."""
 
@@ -34,6 +34,16 @@ class Run:
     def clients(self) -> int:
         """The number of clients, m."""
         return self.rates.graph.n
+
+    @property
+    def directed(self) -> bool:
+        """Whether each direction of a link fires, and is counted, by itself."""
+        return self.rates.graph.directed
+
+    @property
+    def counted_links(self) -> int:
+        """How many links are counted: each, or each of the two directions of each."""
+        return self.rates.graph.links * (2 if self.directed else 1)
 
     @property
     def limit(self) -> float:

@@ -201,6 +201,7 @@ class Shard:
             v_hat=block.v_hat[:, link],
             active=block.active[:, link],
             lr=block.lr[:, own],
+            **_of_ends(block, link),
         )
 
     def owned(self, rank: int, run: int) -> np.ndarray:
@@ -215,6 +216,14 @@ class Shard:
         first = self.owner[self.stack.edges[self.link, 0]] == self.rank
         links = [int(first[its].sum()) for its in self.links]
         return Held(self.stack, self.own, self.link[first], self.rows, slices(links), self.link)
+
+
+def _of_ends(block: Block, link: torch.Tensor) -> dict[str, torch.Tensor | None]:
+    """The other direction of some links, and the weights at their ends, where runs are directed."""
+    if block.back is None or block.into is None or block.row is None:
+        return {}
+    ends = torch.stack([2 * link, 2 * link + 1], dim=1).flatten()
+    return {"back": block.back[:, link], "into": block.into[:, ends], "row": block.row[:, ends]}
 
 
 def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -> Neighbours:

@@ -14,6 +14,7 @@ from .budget import Spent as Spent
 from .budget import ended_by as ended_by
 from .delay import CHUNK as CHUNK
 from .delay import Meter as Meter
+from .delay import arc_costs as arc_costs
 from .delay import costs as costs
 from .events import Events as Events
 from .generators import GRAPHS as GRAPHS
@@ -57,6 +58,7 @@ __all__ = [
     "Static",
     "Topology",
     "WeightedTopology",
+    "arc_costs",
     "as_graph",
     "costs",
     "ended_by",

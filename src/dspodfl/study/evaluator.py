@@ -83,7 +83,7 @@ class Evaluator:
             run, counters, evaluated = self._stack.runs[r], counted[r], _finite(results.get(r))
             row: dict[str, Value] = dict.fromkeys(METRICS)
             row |= {"algorithm": run.algorithm, "seed": run.seed, "iteration": snapshot.iteration, **vars(counters)}
-            row |= costs(counters, snapshot.iteration, 2 * 4 * self._problem.model.parameters)
+            row |= costs(counters, snapshot.iteration, (1 if run.directed else 2) * 4 * self._problem.model.parameters)
             row["diverged"] = diverged or evaluated is None
             of_clients = None if evaluated is None else evaluated.accuracies
             if evaluated is not None:
@@ -154,14 +154,17 @@ class Evaluator:
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         if len(runs) == 1 and len(models[0]) > part:
             parts = models[0].split(part)
-            averages = _total(parts)[None] / len(models[0])
+            averages = _total(self._averaged(snapshot, self._stack.rows[runs[0]]).split(part))[None] / len(models[0])
             consensus = [sum(float(_apart(some[None], averages)) for some in parts)]
         else:
             theta = torch.stack(models) if len(models) > 1 else models[0][None]  # (runs, clients, width)
             exact = theta.double()
-            averages = ordered_sum(exact, 1) / exact.shape[1]
+            rows = exact
+            if snapshot.averaged is not None:
+                rows = torch.stack([snapshot.averaged[self._stack.rows[r]].double() for r in runs])
+            averages = ordered_sum(rows, 1) / exact.shape[1]
             consensus = _apart(exact, averages).tolist()
-            del exact
+            del exact, rows
         wanted = [
             some if picked is None else some[_there(picked, some)]
             for some, picked in zip(models, map(self._picked.__getitem__, runs), strict=True)
@@ -179,6 +182,11 @@ class Evaluator:
             out[r] = self._read(r, consensus[n], _part(found, start, start + len(wanted[n])), of_average, averages[n])
             start += len(wanted[n])
         return out
+
+    @staticmethod
+    def _averaged(snapshot: Snapshot, rows: slice) -> Tensor:
+        """Rows of a run whose mean is its average model. Shape: (clients, width)."""
+        return (snapshot.packed if snapshot.averaged is None else snapshot.averaged)[rows]
 
     def _rounds(self, runs: list[int], split: Split) -> int:
         """Return the batches of the rank that has most: all ranks agree that often on whether to stop."""
@@ -205,7 +213,8 @@ class Evaluator:
         own = snapshot.packed[split.shard.rows[run]]
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         parts = own.split(part)
-        average = team.all_reduce_sum(_total(parts) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
+        mean_of = self._averaged(snapshot, split.shard.rows[run]).split(part)
+        average = team.all_reduce_sum(_total(mean_of) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
         average = average / self._stack.runs[run].clients
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:
