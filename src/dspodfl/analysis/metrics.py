@@ -79,7 +79,7 @@ _NAMED = (
         "delay_total_normalized", "number", "the sum of both; DGD is exactly 2 an iteration where no link is absent"
     ),
     Column("sgd_steps", "integer", "Σ v, SGD steps of all clients"),
-    Column("link_uses", "integer", "Σ v̂ over undirected links"),
+    Column("link_uses", "integer", "Σ v̂ over undirected links; over arcs of a directed graph"),
     Column("bytes", "integer", "2 · link_uses · 4p"),
     Column(
         "diverged",

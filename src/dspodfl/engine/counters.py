@@ -141,7 +141,7 @@ class Ledger:
         self._fixed = all(run.rates.fixed and not run.topology.time_varying_weights for run in runs)
         self._costs: _Costs | None = None
         self._kinds = [run.budget.kind if run.budget else "delay" for run in runs]
-        self._link_bytes = torch.tensor([run.link_bytes for run in runs], dtype=torch.int64, device=device)
+        self._link_bytes = torch.tensor([run.use_bytes for run in runs], dtype=torch.int64, device=device)
         self._begun = start.iteration if start else 0
         if start:
             self._client.begin(start.client, start.normalized[:, 0], start.fired[:, 0])

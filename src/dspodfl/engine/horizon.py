@@ -100,7 +100,7 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         fired, all_fire = (probability * cost).sum(axis=1), np.broadcast_to(whole, cost.shape).sum(axis=1)
         raw.append(fired)
         normalized.append(fired / np.where(all_fire > 0, all_fire, np.inf))
-    counts = (p.sum(axis=1), q.sum(axis=1), np.ones(len(k)), run.link_bytes)
+    counts = (p.sum(axis=1), q.sum(axis=1), np.ones(len(k)), run.use_bytes)
     counted = Spent(raw[0], raw[1], normalized[0], normalized[1], *counts)
     return np.broadcast_to(COSTS[budget.kind].of(counted), (len(k),))
 

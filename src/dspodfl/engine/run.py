@@ -26,7 +26,7 @@ class Run:
     cap: int | None = None
     """The most iterations of the run; None: as many as the loop makes."""
     link_bytes: int = 0
-    """Bytes that one use of a link carries, both ways together; of a directed graph, one use of one direction."""
+    """Bytes that one use of a link carries, both ways together."""
     need: int | None = None
     """Iterations that the run is expected to take; None: its cap."""
 
@@ -44,6 +44,11 @@ class Run:
     def counted_links(self) -> int:
         """How many links are counted: each, or each of the two directions of each."""
         return self.rates.graph.links * (2 if self.directed else 1)
+
+    @property
+    def use_bytes(self) -> int:
+        """Bytes of what is counted as one use: of a link, both ways, or of one of its directions."""
+        return self.link_bytes // 2 if self.directed else self.link_bytes
 
     @property
     def limit(self) -> float:

@@ -98,23 +98,26 @@ class Graph:
         return replace(graph, arcs=there)
 
     @staticmethod
-    def from_networkx(graph: nx.Graph) -> Graph:
+    def from_networkx(graph: nx.Graph, *, directed: bool = False) -> Graph:
         """Make a graph from a NetworkX graph: clients in its node order, with labels and 2-D ``pos``.
 
         Args:
-            graph: A graph without parallel edges and loops; the edges of a ``DiGraph`` are arcs.
+            graph: A graph without parallel edges and loops.
+            directed: Whether it may be a ``DiGraph``, whose edges are arcs.
 
         Returns:
             The graph.
 
         Raises:
-            InputError: The graph has parallel edges or a loop.
+            InputError: The graph has parallel edges or a loop, or is directed where it may not be.
 
         >>> Graph.from_networkx(nx.Graph([("lab", "ward")])).labels
         ('lab', 'ward')
         """
-        if graph.is_multigraph():
-            raise InputError("graph", type(graph).__name__, "a graph without parallel edges")
+        if graph.is_multigraph() or (graph.is_directed() and not directed):
+            kind = "a graph" if directed else "an undirected graph"
+            hint = "" if directed else " (or graph.directed = true)" if not graph.is_multigraph() else ""
+            raise InputError("graph", type(graph).__name__, f"{kind} without parallel edges{hint}")
         nodes = list(graph.nodes)
         number = {node: i for i, node in enumerate(nodes)}
         loops = [node for node in nodes if graph.has_edge(node, node)]
@@ -232,7 +235,7 @@ class Graph:
         return bool(parts == 1)
 
 
-def as_graph(given: Any, clients: int | None = None) -> Graph:
+def as_graph(given: Any, clients: int | None = None, *, directed: bool = False) -> Graph:
     """Make a graph from what a user has.
 
     Args:
@@ -240,6 +243,7 @@ def as_graph(given: Any, clients: int | None = None) -> Graph:
             shape (links, 2)), or an adjacency matrix (a square array, a SciPy sparse matrix, nested lists of more than
             two columns). A list of pairs is always links, a square array always a matrix.
         clients: The number of clients, where links alone do not say so; the largest number + 1 if None.
+        directed: Whether pairs are arcs, from and to, as are the entries of a matrix, and edges of a ``DiGraph``.
 
     Returns:
         The graph.
@@ -255,37 +259,38 @@ def as_graph(given: Any, clients: int | None = None) -> Graph:
     if isinstance(given, Graph):
         return given
     if isinstance(given, nx.Graph):
-        return Graph.from_networkx(given)
+        return Graph.from_networkx(given, directed=directed)
     if hasattr(given, "tocoo"):  # SciPy's sparse matrices and arrays
-        return Graph.from_adjacency(given)
+        return Graph.from_adjacency(given, directed=directed)
     allowed = "a NetworkX graph, a list of pairs of clients, or a square adjacency matrix"
     if isinstance(given, str | bytes | dict) or not hasattr(given, "__iter__"):
         raise InputError("graph", given if isinstance(given, str) else type(given).__name__, allowed)
     if hasattr(given, "__array__"):
         matrix = _matrix(given)
         if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
-            return Graph.from_adjacency(matrix)
+            return Graph.from_adjacency(matrix, directed=directed)
         if matrix.ndim != 2 or matrix.shape[1] != 2 or matrix.dtype.kind not in "iu":
             raise InputError("graph", f"an array of shape {matrix.shape}, {matrix.dtype}", allowed)
         given = matrix.tolist()
     rows = [tuple(row) if isinstance(row, tuple | list) or hasattr(row, "__array__") else row for row in given]
     if rows and all(isinstance(row, tuple) and len(row) == len(rows) > 2 for row in rows):
-        return Graph.from_adjacency(rows)
+        return Graph.from_adjacency(rows, directed=directed)
     odd = next((row for row in rows if not isinstance(row, tuple) or len(row) != 2), None)
     if odd is not None or not rows:
         raise InputError("graph", [] if odd is None else odd, allowed)
-    return _from_pairs(rows, clients)
+    return _from_pairs(rows, clients, directed=directed)
 
 
-def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None) -> Graph:
+def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None, *, directed: bool) -> Graph:
     """Links by number where all clients are numbers, else by name in the order of appearance."""
     ends = [end for row in rows for end in row]
     if all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in ends):
-        return Graph.from_edges(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
+        make = Graph.from_arcs if directed else Graph.from_edges
+        return make(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
     import networkx as nx
 
     try:
-        return Graph.from_networkx(nx.Graph(rows))
+        return Graph.from_networkx(nx.DiGraph(rows) if directed else nx.Graph(rows), directed=directed)
     except (TypeError, nx.NetworkXError) as error:
         raise InputError("graph", rows[0], f"pairs of numbers or names ({error})") from None
 
