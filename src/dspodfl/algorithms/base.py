@@ -7,7 +7,7 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 | a schedule | ``independent = True`` | events are independent, with known ``probabilities`` | it is called for events |
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
 | a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
-| a rule | ``directed = True`` | it runs on directed graphs: it exchanges by arcs, and never mixes | it is refused there |
+| a rule | ``directed = True`` | it runs on directed graphs: it exchanges, and never mixes | it is refused there |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
 | a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
 
@@ -41,8 +41,9 @@ MAX_LABEL = 80
 Probabilities = tuple["np.ndarray", "np.ndarray"]
 """Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links).
 
-On a directed graph those of links may have 2 · links columns: all i → j of the links (i, j), i < j, then all j → i. With
-as many columns as links, both directions have the same probability, and draw each by itself.
+On a directed graph those of links may have 2 · links columns: all i → j of the links (i, j), i < j, then all j → i.
+With as many columns as links, both directions have the same probability, and draw each by itself.
+
 One row says that they are the same at every iteration for as long as the rates are."""
 
 
@@ -82,9 +83,10 @@ class Independent(Schedule, Protocol):
 class Rule(Protocol):
     """How: θ, state = rule.step(θ, state, at).
 
-    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), ``averaged(theta, state)``,
-    rows whose mean over clients is the average model of the network (default: the models that are evaluated), and
-    ``sent(p)``, the bytes that a client sends over a link in one use (default: 4p, one model in float32).
+    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ);
+    ``averaged(theta, state)``, rows whose mean over clients is the average model of the network (default: the models that
+    are evaluated); and ``sent(p)``, the bytes that a client sends over a link in one use (default: 4p, one
+    model in float32).
     """
 
     def init(self, theta: Tensor, links: int) -> Any:

@@ -80,7 +80,9 @@ class Sporadic:
         p, q = self.probabilities(k, rates)
         graph = rates.graph
         if graph.arcs is not None:
-            there, back = (one[:, part.link] * graph.arcs[part.link, n] for n, one in enumerate(by_direction(q, graph.links)))
+            there, back = by_direction(q, graph.links)
+            arcs = graph.arcs[part.link]
+            there, back = there[:, part.link] * arcs[:, 0], back[:, part.link] * arcs[:, 1]
             return draw(k, part, p[:, part.client], there, back=back)
         return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
 
@@ -168,9 +170,6 @@ def dfedavg(period: int | Literal["auto"] | None = None) -> Sporadic:
     return Sporadic(Cycles(period))
 
 
-_KINDS = {False: "undirected", True: "directed"}
-
-
 @dataclass(frozen=True, eq=False)
 class Replay:
     """Recorded events, played back: v (iterations, clients), v̂ (iterations, links) of the graph with these edges."""
@@ -197,7 +196,8 @@ class Replay:
                 "recorded on the same graph",
             )
         if (self.events.back is not None) != rates.graph.directed:
-            raise InputError("replay", f"links that are {_KINDS[not rates.graph.directed]}", "recorded on the same graph")
+            kind = "undirected" if rates.graph.directed else "directed"
+            raise InputError("replay", f"{kind} links", "recorded on the same graph")
         if int(np.max(k)) >= recorded:
             raise InputError("train.iterations", int(np.max(k)) + 1, f"at most the {recorded} recorded iterations")
         back = None if self.events.back is None else self.events.back[k][:, part.link]

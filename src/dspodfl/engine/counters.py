@@ -243,8 +243,8 @@ def costs_of(run: Run, k: np.ndarray, degree: np.ndarray) -> tuple[np.ndarray, n
         degree: The degrees of the clients, (iterations or 1, clients).
 
     Returns:
-        (iterations or 1, clients) and (iterations or 1, links); of a directed run (iterations or 1, 2 · links), i → j of
-        all links, then j → i of all.
+        (iterations or 1, clients) and (iterations or 1, links); of a directed run (iterations or 1, 2 · links), i → j
+        of all links, then j → i of all.
     """
     edges, rates = run.rates.graph.edges, run.rates
     if not run.directed:

@@ -136,7 +136,7 @@ class EventSampler:
             if arcs is not None and back is not None:
                 arcs.draw(at, Stream.LINK, back)
         self._call_schedules(k, v, v_hat, back)
-        weight = self._weights(k, v_hat)
+        weight = self._weights(k, v_hat, back)
         if self._directions is not None and back is not None:
             self._directions.limit(v_hat, back)
         over = frozenset(range(len(self.stack.runs))) - self._live
@@ -161,14 +161,17 @@ class EventSampler:
                     given = events.v_hat if events.back is None else events.back
                     back[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(given)).to(device)
 
-    def _weights(self, k: np.ndarray, v_hat: Tensor) -> Tensor:
+    def _weights(self, k: np.ndarray, v_hat: Tensor, back: Tensor | None) -> Tensor:
         """Return the mixing weights, (iterations or 1, links); links that are not there do not fire."""
         weight = self.weight.expand(len(k), -1).clone() if self.wired else self.weight
         for r in self.wired:
             present, ratio, _ = self.stack.runs[r].topology.at(k)
             weight[:, self.stack.links[r]] = torch.from_numpy(ratio).to(self.device, self.dtype)
             if present is not None:
-                v_hat[:, self.stack.links[r]] &= torch.from_numpy(present).to(self.device)
+                here = torch.from_numpy(present).to(self.device)
+                v_hat[:, self.stack.links[r]] &= here
+                if back is not None:
+                    back[:, self.stack.links[r]] &= here
         return weight
 
     def _learning_rates(self, k: np.ndarray) -> Tensor:

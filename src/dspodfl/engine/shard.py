@@ -195,14 +195,17 @@ class Shard:
         if self.is_whole:
             return block
         own, link = (torch.from_numpy(numbers).to(block.v.device) for numbers in (self.own, self.link))
-        return replace(
+        here = replace(
             block,
             v=block.v[:, own],
             v_hat=block.v_hat[:, link],
             active=block.active[:, link],
             lr=block.lr[:, own],
-            **_of_ends(block, link),
         )
+        if block.back is None or block.into is None or block.row is None:
+            return here
+        ends = torch.stack([2 * link, 2 * link + 1], dim=1).flatten()
+        return replace(here, back=block.back[:, link], into=block.into[:, ends], row=block.row[:, ends])
 
     def owned(self, rank: int, run: int) -> np.ndarray:
         """Return the clients of a run that a rank owns, by their numbers in the run."""
@@ -216,14 +219,6 @@ class Shard:
         first = self.owner[self.stack.edges[self.link, 0]] == self.rank
         links = [int(first[its].sum()) for its in self.links]
         return Held(self.stack, self.own, self.link[first], self.rows, slices(links), self.link)
-
-
-def _of_ends(block: Block, link: torch.Tensor) -> dict[str, torch.Tensor | None]:
-    """The other direction of some links, and the weights at their ends, where runs are directed."""
-    if block.back is None or block.into is None or block.row is None:
-        return {}
-    ends = torch.stack([2 * link, 2 * link + 1], dim=1).flatten()
-    return {"back": block.back[:, link], "into": block.into[:, ends], "row": block.row[:, ends]}
 
 
 def _neighbours(row: np.ndarray, col: np.ndarray, link: np.ndarray, rows: int) -> Neighbours:

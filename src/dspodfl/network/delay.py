@@ -123,8 +123,8 @@ def costs(edges: np.ndarray, n: int, d: np.ndarray, b: np.ndarray, degree: np.nd
 def arc_costs(edges: np.ndarray, n: int, b: np.ndarray, back: np.ndarray, in_degree: np.ndarray) -> np.ndarray:
     """Return what one use of each direction of each link of a directed graph adds to the delays of a run.
 
-    What is sent counts at the client that receives it: where both directions of a link have one rate, they cost together
-    what the use of an undirected link does.
+    What is sent counts at the client that receives it: where both directions of a link have one rate, they cost
+    together what the use of an undirected link does.
 
     Args:
         edges: The links, shape (links, 2).

@@ -27,8 +27,8 @@ def read_graph(path: str | Path, *, directed: bool = False) -> Graph:
 
     Args:
         path: a regular file; ``.graphml`` and ``.xml`` are GraphML, everything else is an edge list.
-        directed: whether the lines of an edge list, the entries of a matrix and the edges of a directed GraphML file are
-            arcs, from the first client to the second, from the row to the column, from source to target.
+        directed: whether the lines of an edge list, the entries of a matrix and the edges of a directed GraphML file
+            are arcs, from the first client to the second, from the row to the column, from source to target.
 
     Returns:
         The graph.

@@ -279,7 +279,7 @@ class Rates:
         return found if what == "sgd" or self.graph.arcs is None else np.where(self._there(what), found, 0.0)
 
     def _fixed_values(self, law: FixedValues, what: str) -> np.ndarray:
-        """Values that are given: one for each client, or link; on a directed graph one for each arc, as listed there."""
+        """Values that are given: one for each client or link; on a directed graph one for each arc, in order."""
         if what == "sgd":
             return law.expand(self.graph.n, "clients")
         if self.graph.arcs is None:

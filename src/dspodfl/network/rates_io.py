@@ -21,7 +21,7 @@ def read_rates(path: str, graph: Graph, field: str) -> list[float]:
         field: ``rates.sgd`` or ``rates.link``, for errors; it also says which of the two is read.
 
     Returns:
-        A rate for each client, or each link in the order of the graph; for each arc, source to target, if it is directed.
+        A rate for each client, or each link in the order of the graph; of a directed graph for each arc.
 
     Raises:
         InputError: the file cannot be read, or does not name each client or link once with a rate in (0, 1].

@@ -400,12 +400,8 @@ class WeightedTopology:
             k: Iterations, shape (iterations,), int64.
 
         Returns:
-            Weights 1/(1 + out-degree of the sender) and 1/(1 + in-degree of the receiver), and in-degrees. Degrees are
-            those of the superset graph 𝒢, or of the current one where weights follow it.
-
-        >>> ring = WeightedTopology(Static(Graph.from_arcs(3, [(0, 1), (0, 2), (1, 2), (2, 0)])), "metropolis")
-        >>> ring.arcs_at(np.arange(4)).column.round(2).tolist()
-        [[[0.33, 0.0], [0.33, 0.5], [0.5, 0.0]]]
+            The weights and the in-degrees. Degrees are those of the superset 𝒢, or of the current graph where weights
+            follow it.
         """
         graph = self.graph
         assert graph.arcs is not None

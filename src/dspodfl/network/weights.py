@@ -125,9 +125,7 @@ def arc_weights(n: int, edges: np.ndarray, arcs: np.ndarray) -> ArcWeights:
     """
     here = arcs[None] if arcs.ndim == 2 else arcs
     sender, receiver = edges, edges[:, ::-1]  # of i → j, and of j → i
-    out, into = (
-        np.stack([np.bincount(ends[there], minlength=n) for there in here]) for ends in (sender, receiver)
-    )
+    out, into = (np.stack([np.bincount(ends[there], minlength=n) for there in here]) for ends in (sender, receiver))
     column = np.where(here, 1.0 / (1.0 + out[:, sender]), 0.0)
     return ArcWeights(column, np.where(here, 1.0 / (1.0 + into[:, receiver]), 0.0), into)
 

@@ -214,7 +214,8 @@ class Evaluator:
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         parts = own.split(part)
         mean_of = self._averaged(snapshot, split.shard.rows[run]).split(part)
-        average = team.all_reduce_sum(_total(mean_of) if len(own) else own.new_zeros(problem.width, dtype=torch.float64))
+        total = _total(mean_of) if len(own) else own.new_zeros(problem.width, dtype=torch.float64)
+        average = team.all_reduce_sum(total)
         average = average / self._stack.runs[run].clients
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:

@@ -25,8 +25,8 @@ ENTRY = Entry(
     sends="1 model and 1 number",
     directed=True,
     update="x ← A(x − αVG(x/w)),  w ← Aw\nθ = x/w",
-    when="Links carry models one way, or each way at its own rate. It steps along plain gradients: busy clients pull it "
-    "to their minimizer, as they do DSpodFL. On an undirected graph w stays 1, and it is gossip SGD.",
+    when="Links carry models one way, or each way at its own rate. It steps along plain gradients: busy clients pull "
+    "it to their minimizer, as they do DSpodFL. On an undirected graph w stays 1, and it is gossip SGD.",
 )
 
 

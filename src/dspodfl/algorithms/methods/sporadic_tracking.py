@@ -16,6 +16,6 @@ ENTRY = Entry(
     directed=True,
     takes_local=False,
     update="Θ ← R(Θ − αVY)\nY ← AY + H⁺ − H,  H: the last gradient of each client",
-    when="Clients hold different data, compute at different rates, and arcs fire each at its own. A client that does not "
-    "compute keeps its last gradient, and steps along Y, which vanishes at the solution.",
+    when="Clients hold different data, compute at different rates, and arcs fire each at its own. A client that does "
+    "not compute keeps its last gradient, and steps along Y, which vanishes at the solution.",
 )

@@ -38,8 +38,8 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
 
     Args:
         setting: ``d`` (clients,), ``b`` (links,), ``edges`` (links, 2), and where known ``positions`` (clients, 2) and
-            ``labels`` (clients,). Of a directed graph also ``arcs`` (links, 2) and ``back`` (links,): each direction is an
-            arrow, as wide as its own rate.
+            ``labels`` (clients,). Of a directed graph also ``arcs`` (links, 2) and ``back`` (links,): each direction
+            is an arrow, as wide as its own rate.
         title: Put before the numbers of clients and links.
 
     Returns:
@@ -58,8 +58,8 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
         if arcs is None:
             shown, whole = _links(axis, at, b, edges, widest), len(edges)
         else:
-            shown = _arrows(axis, at, np.stack([b, np.asarray(setting["back"])], axis=1), edges, np.asarray(arcs), widest)
-            whole = int(np.sum(arcs))
+            rates, radius = np.stack([b, np.asarray(setting["back"])], axis=1), np.sqrt(_area(d, largest) / np.pi)
+            shown, whole = _arrows(axis, at, rates, edges, np.asarray(arcs), widest, radius), int(np.sum(arcs))
         axis.scatter(
             at[:, 0],
             at[:, 1],
@@ -126,7 +126,7 @@ def _links(axis: Axes, at: np.ndarray, b: np.ndarray, edges: np.ndarray, widest:
 
 
 def _arrows(
-    axis: Axes, at: np.ndarray, b: np.ndarray, edges: np.ndarray, arcs: np.ndarray, widest: float
+    axis: Axes, at: np.ndarray, b: np.ndarray, edges: np.ndarray, arcs: np.ndarray, widest: float, radius: np.ndarray
 ) -> int:
     """Draw the arcs as bent arrows, so that both directions of a link are seen; returns how many."""
     link, way = np.nonzero(arcs)
@@ -140,11 +140,11 @@ def _arrows(
             tuple(at[source]),
             tuple(at[target]),
             arrowstyle="-|>",
-            mutation_scale=9,
+            mutation_scale=10,
             connectionstyle="arc3,rad=0.08",
-            shrinkA=4,
-            shrinkB=7,
-            linewidth=float(_width(np.array(rate), 0.6 * widest)),
+            shrinkA=float(radius[source]),
+            shrinkB=float(radius[target]),
+            linewidth=float(_width(np.array(rate), widest)),
             color=_LINK_COLOUR,
             alpha=faint,
             zorder=1,

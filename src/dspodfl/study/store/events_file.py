@@ -99,10 +99,9 @@ def replay(path: str | Path, algorithm: str, seed: int) -> Replay:
 
 def _unpacked(archive: Mapping[str, np.ndarray], key: str) -> tuple[Events, np.ndarray]:
     _, n, links = archive[f"{key}/shape"].tolist()
-    v, v_hat, back = (
-        np.unpackbits(archive[f"{key}/{part}"], axis=1, count=count).astype(bool) if f"{key}/{part}" in archive else None
-        for part, count in (("v", n), ("v_hat", links), ("back", links))
+    directed = f"{key}/back" in archive
+    events = (
+        np.unpackbits(archive[f"{key}/{part}"], axis=1, count=count).astype(bool)
+        for part, count in (("v", n), ("v_hat", links), *([("back", links)] if directed else []))
     )
-    if v is None or v_hat is None:
-        raise KeyError(f"{key}/v, {key}/v_hat")
-    return Events(v, v_hat, back), archive[f"{key}/edges"]
+    return Events(*events), archive[f"{key}/edges"]
