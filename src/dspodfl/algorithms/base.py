@@ -83,10 +83,9 @@ class Independent(Schedule, Protocol):
 class Rule(Protocol):
     """How: θ, state = rule.step(θ, state, at).
 
-    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ);
-    ``averaged(theta, state)``, rows whose mean over clients is the average model of the network (default: the models that
-    are evaluated); and ``sent(p)``, the bytes that a client sends over a link in one use (default: 4p, one
-    model in float32).
+    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), and ``sent(p)``, the bytes
+    that a client sends over a link in one use (default: 4p, one model in float32). ``averaged(theta, state)`` are rows
+    whose mean over clients is the average model of the network (default: the models that are evaluated).
     """
 
     def init(self, theta: Tensor, links: int) -> Any:
