@@ -101,7 +101,8 @@ def values(annotation, metadata=()):
     if origin is list:
         lengths = [m for m in metadata if isinstance(m, limits.Len)]
         least = max([0, *(m.min_length for m in lengths)])
-        sizes = max(least, limit(metadata, limits.MinLen, 0)), limit(metadata, limits.MaxLen, 3)
+        most = min([3, *(m.max_length for m in lengths if m.max_length is not None)])
+        sizes = max(least, limit(metadata, limits.MinLen, 0)), limit(metadata, limits.MaxLen, most)
         return st.lists(values(arguments[0]), min_size=sizes[0], max_size=sizes[1])
     if origin is dict:
         return ARGUMENTS
