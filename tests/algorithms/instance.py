@@ -6,17 +6,21 @@ of this instance; where a plausible wrong version of a method ends is said next 
 
 import numpy as np
 import torch
-from tests.worlds import final, make_run
+from tests.worlds import final, make_run, scattered
 
 from dspodfl.algorithms.learning_rate import Constant
-from dspodfl.network import Graph
+from dspodfl.engine import Stack, simulate
+from dspodfl.network import Events, Graph
 from dspodfl.network.rates import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
+from dspodfl.problem.problem import Problem
 
 N = 8
 EDGES = sorted([*((i, i + 1) for i in range(N - 1)), (0, 7), (0, 3), (0, 5)])
 RING = Graph.from_edges(N, EDGES)
+ARCS = [*((i, (i + 1) % N) for i in range(N)), (0, 3), (0, 5), (2, 6), (4, 1)]
+DIGRAPH = Graph.from_arcs(N, ARCS)
 L2 = 0.5
 _I = np.arange(N)
 X = np.stack([np.cos(_I), np.sin(2 * _I), np.cos(3 * _I)], axis=1).astype(np.float32).astype(float)  # as data are kept
@@ -53,6 +57,77 @@ def models(rule, *, schedule="dspodfl", alpha=0.05, iterations=2000, d=1.0, b=1.
     )
     initial = torch.zeros(N, 3, dtype=torch.float64) if start is None else start
     return final([run], MODEL, iterations=iterations, rule=rule, initial=[initial])[0]
+
+
+class Loop:
+    """A plain loop over clients and arcs with dictionaries: what rules on directed graphs are compared with.
+
+    ``events`` are (v, there, back), (iterations, clients or links) each; ``there`` are i → j of links (i, j), i < j.
+    """
+
+    def __init__(self, events, graph=DIGRAPH):
+        self.events, self.graph = events, graph
+        self.out = {i: {j for a, j in graph.arc_list.tolist() if a == i} for i in range(graph.n)}
+        self.into = {i: {j for j, b in graph.arc_list.tolist() if b == i} for i in range(graph.n)}
+
+    def __len__(self):
+        return len(self.events[0])
+
+    def fired(self, k):
+        """The arcs that fire at k, (from, to)."""
+        _, there, back = self.events
+        for e, (i, j) in enumerate(self.graph.edges.tolist()):
+            if there[k, e] and j in self.out[i]:
+                yield i, j
+            if back[k, e] and i in self.out[j]:
+                yield j, i
+
+    def pushed(self, k, x):
+        """Each client gives a share of x to every client that it sends to, and keeps the rest."""
+        new = dict(x)
+        for i, j in self.fired(k):
+            share = x[i] / (1 + len(self.out[i]))
+            new[i], new[j] = new[i] - share, new[j] + share
+        return new
+
+    def pulled(self, k, x):
+        """Each client moves towards the x of every client that it receives from."""
+        new = dict(x)
+        for j, i in self.fired(k):
+            new[i] = new[i] + (x[j] - x[i]) / (1 + len(self.into[i]))
+        return new
+
+    def steps(self, k, i):
+        return bool(self.events[0][k, i])
+
+
+def gradient(i, theta):
+    """∇F_i, NumPy. Shapes: (3,) -> (3,)."""
+    return X[i] * (X[i] @ theta - Y[i]) + L2 * theta
+
+
+def arc_events(iterations, graph=DIGRAPH, seed=0, share=0.5):
+    """Random events of clients, and of both directions of each link; those that are not there fire too, in vain."""
+    random = np.random.default_rng(seed)
+    v = random.random((iterations, graph.n)) < share
+    return v, *(random.random((iterations, graph.links)) < share for _ in range(2))
+
+
+def arc_states(rule, v, there, back, *, graph=DIGRAPH, data=DATA, model=MODEL, start=None):
+    """What is trained, the state by name and the models after every iteration of such events, α = .05, in float64."""
+
+    def schedule(k, part, rates):
+        return Events(v[k], there[k], back[k])
+
+    run = make_run("dspodfl", 0, data=data, graph=graph, schedule=schedule, learning_rate=Constant(0.05))
+    start = scattered(model, graph.n, 0, torch.float64) if start is None else start
+    problem = Problem(model, [(0, data)], batch_size=1, dtype=torch.float64)
+    found = []
+    for shot in simulate(Stack([run]), problem, rule, start, iterations=len(v), every=1):
+        (piece,) = shot.state.pieces()
+        state = {name: values.clone() for name, values in piece.clients.items() if name.startswith("rule.")}
+        found.append((piece.clients["theta"].clone(), state, shot.theta.clone()))
+    return found
 
 
 def error(theta, of=OPTIMUM):

@@ -217,6 +217,14 @@ def test_weights_decide_how_much_neighbours_count():
     assert not torch.equal(final("dgd"), final("dgd", graph={"kind": "ring", "weights": "lazy_metropolis"}))
 
 
+@says("GraphTable.directed")
+def test_directed_gives_each_direction_its_own_rate():
+    study = built(algorithms=["push_sum"], graph={"kind": "ring", "directed": True})
+    rates, start = study.settings[0].rates, np.zeros(1, dtype=np.int64)
+    assert rates.graph.directed and (rates.link(start) != rates.back(start)).all()
+    assert not setting(graph={"kind": "ring"}).rates.graph.directed
+
+
 @says("GraphTable.allow_disconnected")
 def test_a_disconnected_graph_is_taken_only_where_it_is_allowed(monkeypatch):
     monkeypatch.setattr(generators, "ATTEMPTS", 20)

@@ -134,7 +134,7 @@ def raw(draw, table, leave=()):
 def turns():
     """Graphs that take turns, each with keys of its own only."""
     graphs = tables(Config.model_fields["graph"].annotation)
-    common = ("weights", "dynamics", "seed", "allow_disconnected")
+    common = ("weights", "directed", "dynamics", "seed", "allow_disconnected")
     return st.lists(st.one_of(*(raw(graph, leave=common) for graph in graphs)), min_size=1, max_size=2)
 
 
@@ -158,8 +158,11 @@ def configs(draw, path=(), held=None):
 
 
 def _mend_graph(table, path, rhythm):
-    """Turns have one rhythm; only clients with places walk."""
+    """Turns have one rhythm; only clients with places walk; arcs have weights and draws of their own."""
     graph = table.get("graph", {})
+    if graph.get("directed"):
+        graph.pop("weights", None)
+        table.get("rates", {}).pop("link_draw", None)
     dynamics = graph.get("dynamics", {})
     if dynamics.get("kind") == "switching":
         graph["dynamics"] = {"kind": "switching", "graphs": dynamics["graphs"], **rhythm}

@@ -11,6 +11,8 @@ from .base import Algorithm as Algorithm
 from .base import Independent as Independent
 from .base import Rule as Rule
 from .base import Schedule as Schedule
+from .base import averaged_models as averaged_models
+from .base import by_direction as by_direction
 from .base import bytes_sent as bytes_sent
 from .base import declared_mixes as declared_mixes
 from .base import draws_independently as draws_independently
@@ -21,6 +23,7 @@ from .base import fused_kernel as fused_kernel
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
+from .base import runs_directed as runs_directed
 from .base import sends_models as sends_models
 from .draws import Draws as Draws
 from .entry import Dash as Dash
@@ -96,6 +99,8 @@ __all__ = [
     "Step",
     "UnderAttack",
     "WithLocal",
+    "averaged_models",
+    "by_direction",
     "bytes_sent",
     "declared_mixes",
     "draw",
@@ -120,6 +125,7 @@ __all__ = [
     "registered_name",
     "rests_without_events",
     "rule_problem",
+    "runs_directed",
     "schedule_problem",
     "schedules",
     "sends_models",

@@ -10,6 +10,7 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
 | a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
 | a rule | ``sends_models = True`` | clients send their models and nothing else | refused under attack |
+| a rule | ``directed = True`` | it runs on directed graphs: it exchanges, and never mixes | it is refused there |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
 | a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
 
@@ -44,6 +45,9 @@ MAX_LABEL = 80
 
 Probabilities = tuple["np.ndarray", "np.ndarray"]
 """Firing probabilities of the run's clients and links, shapes (iterations or 1, clients), (iterations or 1, links).
+
+On a directed graph those of links may have 2 · links columns: all i → j of the links (i, j), i < j, then all j → i.
+With as many columns as links, both directions have the same probability, and draw each by itself.
 
 One row says that they are the same at every iteration for as long as the rates are."""
 
@@ -84,11 +88,13 @@ class Independent(Schedule, Protocol):
 class Rule(Protocol):
     """How: θ, state = rule.step(θ, state, at).
 
-    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ), ``sent(p)``, the bytes
-    that a client sends over a link in one use (default: 4p, one model in float32), and ``fit(shapes)``, which gives the
-    same rule for a model with parameter tensors of these shapes. A rule, or a schedule, may have
-    ``check(topology, rates)``, which raises `InputError` where the network of a run does not suit it: it is called with
-    the `dspodfl.network.WeightedTopology` and the `dspodfl.network.Rates` of every seed before a study begins.
+    A rule may also have ``model(theta, state)``, the models that are evaluated (default: θ);
+    ``averaged(theta, state)``, rows whose mean over clients is the average model of the network (default: the models
+    that are evaluated); ``sent(p)``, the bytes that a client sends over a link in one use (default: 4p, one model in
+    float32); and ``fit(shapes)``, which gives the same rule for a model with parameter tensors of these shapes. A rule,
+    or a schedule, may have ``check(topology, rates)``, which raises `InputError` where the network of a run does not
+    suit it: it is called with the `dspodfl.network.WeightedTopology` and the `dspodfl.network.Rates` of every seed
+    before a study begins.
     """
 
     def init(self, theta: Tensor, links: int) -> Any:
@@ -134,6 +140,21 @@ def evaluated_models(rule: Rule, theta: Tensor, state: Any) -> Tensor:
     """
     model = getattr(rule, "model", None)
     return theta if model is None else model(theta, state)
+
+
+def averaged_models(rule: Rule, theta: Tensor, state: Any) -> Tensor | None:
+    """Return the rows whose mean over clients is the average model of the network, where a rule says which.
+
+    Args:
+        rule: The rule.
+        theta: Its models, (clients, p).
+        state: Its state.
+
+    Returns:
+        What its ``averaged`` gives, (clients, p); None: the average is that of the models that are evaluated.
+    """
+    averaged = getattr(rule, "averaged", None)
+    return None if averaged is None else averaged(theta, state)
 
 
 def evaluates_other_models(rule: Rule) -> bool:
@@ -222,6 +243,36 @@ def needs_probability(rule: Rule) -> bool:
         True where it has ``needs_probability = True``.
     """
     return bool(getattr(rule, "needs_probability", False))
+
+
+def runs_directed(rule: Rule) -> bool:
+    """Return whether a rule declares that it runs on directed graphs.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        True where it has ``directed = True``.
+    """
+    return bool(getattr(rule, "directed", False))
+
+
+def by_direction(q: np.ndarray, links: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probabilities of both directions of the links of a directed graph.
+
+    Args:
+        q: Of links, or of i → j of all links and then of j → i of all, (iterations or 1, links or 2 · links).
+        links: The number of links.
+
+    Returns:
+        Those of i → j, and those of j → i, (iterations or 1, links) each.
+
+    >>> import numpy as np
+    >>> there, back = by_direction(np.array([[0.1, 0.2, 0.3, 0.4]]), 2)
+    >>> there.tolist(), back.tolist()
+    ([[0.1, 0.2]], [[0.3, 0.4]])
+    """
+    return (q, q) if q.shape[1] == links else (q[:, :links], q[:, links:])
 
 
 def rests_without_events(rule: Rule) -> bool:

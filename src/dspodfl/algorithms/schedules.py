@@ -22,13 +22,21 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dspodfl import rng
-from dspodfl.algorithms.base import Probabilities
+from dspodfl.algorithms.base import Probabilities, by_direction
 from dspodfl.errors import InputError
 from dspodfl.network import Events, Part, Rates
 from dspodfl.rng import Stream
 
 
-def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: bool = False) -> Events:
+def draw(
+    k: np.ndarray,
+    part: Part,
+    p: np.ndarray,
+    q: np.ndarray,
+    *,
+    two_sided: bool = False,
+    back: np.ndarray | None = None,
+) -> Events:
     """Draw independent events: v_i fires with probability p_i, v̂_ij with q_ij, or 1 − (1 − q_ij)² if both ends draw.
 
     Args:
@@ -37,6 +45,8 @@ def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: 
         p: Probabilities of the clients, (iterations or 1, clients of the part).
         q: Probabilities of the links, (iterations or 1, links of the part).
         two_sided: Whether both ends of a link draw, and one that fires is enough.
+        back: Probabilities of j → i of the links (i, j) of a directed graph, of which q are those of i → j; None: the
+            graph is undirected.
 
     Returns:
         v (iterations, clients of the part) and v̂ (iterations, links of the part).
@@ -51,6 +61,9 @@ def draw(k: np.ndarray, part: Part, p: np.ndarray, q: np.ndarray, *, two_sided: 
     v = rng.bernoulli(rng.words(part.seed, Stream.SGD, part.client, k=at)[..., 0], p)
     word = rng.words(part.seed, Stream.LINK, part.ends[:, 0], part.ends[:, 1], at, slots=2)
     v_hat = rng.bernoulli(word[..., 0], q)
+    if back is not None:
+        word = rng.words(part.seed, Stream.LINK, part.ends[:, 1], part.ends[:, 0], at)
+        return Events(v, v_hat, rng.bernoulli(word[..., 0], back))
     return Events(v, v_hat | rng.bernoulli(word[..., 1], q) if two_sided else v_hat)
 
 
@@ -65,6 +78,12 @@ class Sporadic:
     def __call__(self, k: np.ndarray, part: Part, rates: Rates) -> Events:
         """Return the events of a part at iterations k."""
         p, q = self.probabilities(k, rates)
+        graph = rates.graph
+        if graph.arcs is not None:
+            there, back = by_direction(q, graph.links)
+            arcs = graph.arcs[part.link]
+            there, back = there[:, part.link] * arcs[:, 0], back[:, part.link] * arcs[:, 1]
+            return draw(k, part, p[:, part.client], there, back=back)
         return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
 
     def constant(self, rates: Rates) -> bool:
@@ -82,10 +101,15 @@ def sporadic(sgd: float | None = None, link: float | None = None) -> Sporadic:
 
     def probabilities(k: np.ndarray, rates: Rates) -> Probabilities:
         p = rates.sgd(k) if sgd is None else np.full((1, rates.graph.n), float(sgd))
-        q = rates.link(k) if link is None else np.full((1, rates.graph.links), float(link))
+        q = _link_rates(k, rates) if link is None else np.full((1, rates.graph.links), float(link))
         return p, q
 
     return Sporadic(probabilities)
+
+
+def _link_rates(k: np.ndarray, rates: Rates) -> np.ndarray:
+    """The rates of the links, or of both directions of all links: i → j, then j → i."""
+    return np.concatenate([rates.link(k), rates.back(k)], axis=1) if rates.graph.directed else rates.link(k)
 
 
 dspodfl = sporadic()
@@ -171,6 +195,10 @@ class Replay:
                 f"{self.events.v.shape[1]} clients, {len(self.edges)} links",
                 "recorded on the same graph",
             )
+        if (self.events.back is not None) != rates.graph.directed:
+            kind = "undirected" if rates.graph.directed else "directed"
+            raise InputError("replay", f"{kind} links", "recorded on the same graph")
         if int(np.max(k)) >= recorded:
             raise InputError("train.iterations", int(np.max(k)) + 1, f"at most the {recorded} recorded iterations")
-        return Events(self.events.v[k][:, part.client], self.events.v_hat[k][:, part.link])
+        back = None if self.events.back is None else self.events.back[k][:, part.link]
+        return Events(self.events.v[k][:, part.client], self.events.v_hat[k][:, part.link], back)

@@ -82,8 +82,13 @@ _NAMED = (
         "delay_total_normalized", "number", "the sum of both; DGD is exactly 2 an iteration where no link is absent"
     ),
     Column("sgd_steps", "integer", "Σ v, SGD steps of all clients"),
-    Column("link_uses", "integer", "Σ v̂ over undirected links"),
-    Column("bytes", "integer", "2 · link_uses · the bytes that a use sends each way: 4p for one model"),
+    Column("link_uses", "integer", "Σ v̂ over undirected links; over arcs of a directed graph"),
+    Column(
+        "bytes",
+        "integer",
+        "2 · link_uses · the bytes that a use sends each way: 4p for one model; link_uses times these bytes on a "
+        "directed graph",
+    ),
     Column(
         "diverged",
         "flag",

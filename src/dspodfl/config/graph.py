@@ -99,6 +99,11 @@ class GraphTable(Table):
         description="the mixing weight of a link: "
         + ", ".join(f"{name} {_formula(rule)}" for name, rule in WEIGHTS.items()),
     )
+    directed: bool = Field(
+        False,
+        description="true: each direction of a link fires by itself, with its own b; files list arcs, from and to; for "
+        "methods that say so ('dspodfl list algorithms'), with weights 1/(1 + in-degree) and 1/(1 + out-degree)",
+    )
     allow_disconnected: bool = Field(
         False, description="true: take the first draw of a random graph, and any graph given, connected or not"
     )

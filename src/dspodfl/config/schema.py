@@ -316,6 +316,12 @@ class Config(Table):
         kind = self.graph.dynamics.kind
         if DYNAMICS[kind].facts.get("positions") and self.graph.kind != "geometric":
             refuse("graph.dynamics.kind", kind, "used with kind = 'geometric', whose clients have positions")
+        if self.graph.directed and self.graph.weights != "metropolis":
+            allowed = "left out where graph.directed = true: weights are 1/(1 + in-degree) and 1/(1 + out-degree)"
+            refuse("graph.weights", self.graph.weights, allowed)
+        if self.graph.directed and self.rates.link_draw != "symmetric":
+            allowed = "left out where graph.directed = true: each direction draws by itself"
+            refuse("rates.link_draw", self.rates.link_draw, allowed)
         regression = isinstance(self.data, Ridge)
         if regression and isinstance(self.model, Svm | Logistic):
             refuse("model.name", self.model.name, "'linear' (or 'mlp') with the regression data 'ridge'")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cuda import ordered_sum as sums
-from dspodfl.network import CHUNK, COSTS, Spent, costs
+from dspodfl.network import CHUNK, COSTS, Spent, arc_costs, costs
 
 if TYPE_CHECKING:
     from dspodfl.engine.run import Run
@@ -30,14 +30,14 @@ class Totals:
 
     iteration: int
     client: Tensor  # (clients,) raw delay of each client, float64
-    link: Tensor  # (links,) raw delay of each link, float64
+    link: Tensor  # (links,) raw delay of each link, float64; of directed runs i → j of all links, then j → i of all
     normalized: Tensor  # (runs, 2) normalized delays, float64
     fired: Tensor  # (runs, 2) steps and link uses, int64
 
     @staticmethod
     def zero(stack: Stack) -> Totals:
         """Return what is counted before the first iteration: nothing."""
-        client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+        client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.uses[-1].stop))
         runs = (len(stack.runs), 2)
         return Totals(0, client, link, torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.int64))
 
@@ -137,11 +137,11 @@ class Ledger:
     def __init__(self, runs: Sequence[Run], device: torch.device, start: Totals | None = None) -> None:
         self.runs, self.device = list(runs), device
         self._client = _Account([run.clients for run in runs], device)
-        self._link = _Account([run.rates.graph.links for run in runs], device)
+        self._link = _Account([run.counted_links for run in runs], device)
         self._fixed = all(run.rates.fixed and not run.topology.time_varying_weights for run in runs)
         self._costs: _Costs | None = None
         self._kinds = [run.budget.kind if run.budget else "delay" for run in runs]
-        self._link_bytes = torch.tensor([run.link_bytes for run in runs], dtype=torch.int64, device=device)
+        self._link_bytes = torch.tensor([run.use_bytes for run in runs], dtype=torch.int64, device=device)
         self._begun = start.iteration if start else 0
         if start:
             self._client.begin(start.client, start.normalized[:, 0], start.fired[:, 0])
@@ -220,10 +220,10 @@ class Ledger:
         parts = []
         for run in self.runs:
             present, _, degree = run.topology.at(k)
-            edges = run.rates.graph.edges
-            d, b = run.rates.sgd(k), run.rates.link(k)
-            cost, link_cost = costs(edges, run.clients, d, b, degree, run.link_models)
+            cost, link_cost = costs_of(run, k, degree)
             current = present if run.topology.time_varying_weights else None
+            if run.directed and current is not None:
+                current = np.tile(current, 2)
             parts.append((cost, link_cost, link_cost if current is None else np.where(current, link_cost, 0.0)))
         length = max(len(array) for part in parts for array in part)
         joined = (
@@ -232,6 +232,26 @@ class Ledger:
         )
         client, link, everything = (torch.from_numpy(array).to(self.device) for array in joined)
         return _Costs(client, link, everything)
+
+
+def costs_of(run: Run, k: np.ndarray, degree: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a step of each client and a use of each link, or of each of its directions, of a run cost.
+
+    Args:
+        run: The run.
+        k: The iterations.
+        degree: The degrees of the clients, (iterations or 1, clients).
+
+    Returns:
+        (iterations or 1, clients) and (iterations or 1, links); of a directed run (iterations or 1, 2 · links), i → j
+        of all links, then j → i of all.
+    """
+    edges, rates = run.rates.graph.edges, run.rates
+    if not run.directed:
+        return costs(edges, run.clients, rates.sgd(k), rates.link(k), degree, run.link_models)
+    step, _ = costs(edges[:0], run.clients, rates.sgd(k), np.ones((1, 0)), degree)
+    into = run.topology.arcs_at(k).in_degree
+    return step, arc_costs(edges, run.clients, rates.link(k), rates.back(k), into) * run.link_models
 
 
 @dataclass(frozen=True, eq=False)

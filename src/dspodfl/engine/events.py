@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import draws_independently
+from dspodfl.algorithms import by_direction, draws_independently
 from dspodfl.engine.counters import Ledger, Tally, Totals
+from dspodfl.engine.directions import Directions
 from dspodfl.network import Events, Part
 from dspodfl.rng import Stream
 
@@ -39,6 +40,13 @@ class Block:
     """Run -> the number of iterations after which it is over, of those that end in this block."""
     over: frozenset[int]
     """Runs that were over before it."""
+    back: Tensor | None = None
+    """Which directions j → i of links (i, j) fire, where one of the runs is directed; v_hat are i → j there, active
+    is not 0 where one of the two fires. Shape: (iterations, links), bool."""
+    into: Tensor | None = None
+    """The weight of what comes in at each end of a link, where columns sum to 1. Shape: (iterations, 2 · links)."""
+    row: Tensor | None = None
+    """The same where rows sum to 1."""
 
     @cached_property
     def step(self) -> Tensor:
@@ -52,10 +60,14 @@ class Block:
             r: The number of the run in the stack.
 
         Returns:
-            v (iterations, clients of the run) and v̂ (iterations, links of the run), on the CPU.
+            v (iterations, clients of the run), v̂ and, of a directed run, the other direction (iterations, links of the
+            run), on the CPU.
         """
         v, v_hat = self.v[:, self.stack.rows[r]], self.v_hat[:, self.stack.links[r]]
-        return Events(v.cpu().numpy(), v_hat.cpu().numpy())
+        back = None
+        if self.back is not None and self.stack.runs[r].directed:
+            back = self.back[:, self.stack.links[r]].cpu().numpy()
+        return Events(v.cpu().numpy(), v_hat.cpu().numpy(), back)
 
 
 class EventSampler:
@@ -87,6 +99,7 @@ class EventSampler:
         self.masked = [r for r, run in enumerate(stack.runs) if run.rates.activation is not None]
         self._spending = any(run.spends for run in stack.runs)
         self._live = set(range(len(stack.runs))) - (stack.over(start, iterations, device) if start else set())
+        self._directions = Directions(stack, device, dtype) if stack.directed else None
         self._sort_runs()
 
     @property
@@ -117,17 +130,26 @@ class EventSampler:
         """
         at = torch.from_numpy(k).to(self.device)[:, None]
         v, v_hat = (torch.zeros((len(k), n), dtype=torch.bool, device=self.device) for n in self._sizes)
-        for clients, links in filter(None, (self.draws, self._bernoulli(self.time_varying, k))):
+        back = None if self._directions is None else torch.zeros_like(v_hat)
+        for clients, links, arcs in filter(None, (self.draws, self._bernoulli(self.time_varying, k))):
             clients.draw(at, Stream.SGD, v)
             links.draw(at, Stream.LINK, v_hat)
-        self._call_schedules(k, v, v_hat)
-        self._mask(k, v, v_hat)
-        weight = self._weights(k, v_hat)
+            if arcs is not None and back is not None:
+                arcs.draw(at, Stream.LINK, back)
+        self._call_schedules(k, v, v_hat, back)
+        self._mask(k, v, v_hat, back)
+        weight = self._weights(k, v_hat, back)
+        if self._directions is not None and back is not None:
+            self._directions.limit(v_hat, back)
         over = frozenset(range(len(self.stack.runs))) - self._live
-        tally, ends = self._tallied(k, at, v, v_hat)
-        return Block(k, v, v_hat, v_hat * weight, self._learning_rates(k), tally, self.stack, ends, over)
+        tally, ends = self._tallied(k, at, v, v_hat, back)
+        lr = self._learning_rates(k)
+        if self._directions is None or back is None:
+            return Block(k, v, v_hat, v_hat * weight, lr, tally, self.stack, ends, over)
+        of_ends = self._directions.weights(k, v_hat, back)
+        return Block(k, v, v_hat, (v_hat | back) * weight, lr, tally, self.stack, ends, over, back, *of_ends)
 
-    def _call_schedules(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> None:
+    def _call_schedules(self, k: np.ndarray, v: Tensor, v_hat: Tensor, back: Tensor | None) -> None:
         """Write the events of the runs whose schedules are called for them."""
         stack, device = self.stack, self.device
         for r in self.called:
@@ -137,24 +159,32 @@ class EventSampler:
                 events = run.schedule(some, Part.whole(run.rates.graph, run.seed), run.rates)
                 v[: len(some), stack.rows[r]] = torch.from_numpy(np.ascontiguousarray(events.v)).to(device)
                 v_hat[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(events.v_hat)).to(device)
+                if back is not None:
+                    given = events.v_hat if events.back is None else events.back
+                    back[: len(some), stack.links[r]] = torch.from_numpy(np.ascontiguousarray(given)).to(device)
 
-    def _mask(self, k: np.ndarray, v: Tensor, v_hat: Tensor) -> None:
+    def _mask(self, k: np.ndarray, v: Tensor, v_hat: Tensor, back: Tensor | None) -> None:
         """Remove the events of clients and links that are off, in the runs that have such."""
         for r in self.masked:
             activation = self.stack.runs[r].rates.activation
             if activation is not None and r in self._live:
-                clients, links = activation.on(k)
-                v[:, self.stack.rows[r]] &= torch.from_numpy(clients).to(self.device)
-                v_hat[:, self.stack.links[r]] &= torch.from_numpy(links).to(self.device)
+                clients, links = (torch.from_numpy(on).to(self.device) for on in activation.on(k))
+                v[:, self.stack.rows[r]] &= clients
+                v_hat[:, self.stack.links[r]] &= links
+                if back is not None:
+                    back[:, self.stack.links[r]] &= links
 
-    def _weights(self, k: np.ndarray, v_hat: Tensor) -> Tensor:
+    def _weights(self, k: np.ndarray, v_hat: Tensor, back: Tensor | None) -> Tensor:
         """Return the mixing weights, (iterations or 1, links); links that are not there do not fire."""
         weight = self.weight.expand(len(k), -1).clone() if self.wired else self.weight
         for r in self.wired:
             present, ratio, _ = self.stack.runs[r].topology.at(k)
             weight[:, self.stack.links[r]] = torch.from_numpy(ratio).to(self.device, self.dtype)
             if present is not None:
-                v_hat[:, self.stack.links[r]] &= torch.from_numpy(present).to(self.device)
+                here = torch.from_numpy(present).to(self.device)
+                v_hat[:, self.stack.links[r]] &= here
+                if back is not None:
+                    back[:, self.stack.links[r]] &= here
         return weight
 
     def _learning_rates(self, k: np.ndarray) -> Tensor:
@@ -168,9 +198,11 @@ class EventSampler:
                 found[:, rows] = torch.from_numpy(run.step_sizes(k)).to(self.device, self.dtype)
         return found
 
-    def _tallied(self, k: np.ndarray, at: Tensor, v: Tensor, v_hat: Tensor) -> tuple[Tally, dict[int, int]]:
+    def _tallied(
+        self, k: np.ndarray, at: Tensor, v: Tensor, v_hat: Tensor, back: Tensor | None
+    ) -> tuple[Tally, dict[int, int]]:
         """Remove the events of runs after their end, and count the rest; return the tally, and which runs end where."""
-        found, first, last = self.ledger.trial(k, v, v_hat), int(k[0]), int(k[-1]) + 1
+        found, first, last = self.ledger.trial(k, v, self._uses(v_hat, back)), int(k[0]), int(k[-1]) + 1
         ends = {r: self.caps[r] for r in self._live if self.caps[r] <= last}
         if self._spending:
             reached = ((found.tally.cost < self._limit).sum(dim=0) + first + 1).tolist()  # costs never fall
@@ -179,23 +211,36 @@ class EventSampler:
             stop = torch.tensor([ends.get(r, last) for r in range(len(self.caps))], device=self.device)
             v &= at < stop[self._run_of]
             v_hat &= at < stop[self._run_of_link]
-            found = self.ledger.trial(k, v, v_hat)
+            if back is not None:
+                back &= at < stop[self._run_of_link]
+            found = self.ledger.trial(k, v, self._uses(v_hat, back))
         if ends:
             self._live -= ends.keys()
             self._sort_runs()
         return self.ledger.book(found), ends
 
-    def _bernoulli(self, runs: list[int], k: np.ndarray) -> tuple[BernoulliDraws, BernoulliDraws] | None:
-        """Return the draws of the clients and of the links of some runs; None where there is no run."""
+    def _uses(self, v_hat: Tensor, back: Tensor | None) -> Tensor:
+        """Return what is counted: the uses of links, or of both directions of the links of directed runs."""
+        if self._directions is None or back is None:
+            return v_hat
+        return torch.cat([v_hat, back], dim=1).index_select(1, self._directions.counted)
+
+    def _bernoulli(
+        self, runs: list[int], k: np.ndarray
+    ) -> tuple[BernoulliDraws, BernoulliDraws, BernoulliDraws | None] | None:
+        """Return the draws of the clients, of the links, and of the other direction of links; None without a run."""
         if not runs:
             return None
         p, q, client, ends, clients, links, both = [], [], [], [], [], [], []
+        q_back: list[np.ndarray] = []
         for r in runs:
             run, graph = self.stack.runs[r], self.stack.runs[r].rates.graph
             assert draws_independently(run.schedule)
             step, exchange = run.schedule.probabilities(k, run.rates)
             p.append(step)
-            q.append(exchange)
+            there, back = by_direction(exchange, graph.links)
+            q.append(there)
+            q_back.append(back)
             client.append(np.arange(graph.n))
             ends.append(graph.edges)
             clients.append(np.arange(self.stack.rows[r].start, self.stack.rows[r].stop))
@@ -207,7 +252,10 @@ class EventSampler:
         of_clients = BernoulliDraws.of(joined(p), number, seed, i, np.zeros_like(i), self.device)
         i, j = np.concatenate(ends).T
         number, seed = np.concatenate(links), np.repeat(seeds, [len(n) for n in links])
-        return of_clients, BernoulliDraws.of(joined(q), number, seed, i, j, self.device, np.concatenate(both))
+        of_links = BernoulliDraws.of(joined(q), number, seed, i, j, self.device, np.concatenate(both))
+        if self._directions is None:
+            return of_clients, of_links, None
+        return of_clients, of_links, BernoulliDraws.of(joined(q_back), number, seed, j, i, self.device)
 
 
 @dataclass(frozen=True, eq=False)

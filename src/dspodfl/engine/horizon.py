@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dspodfl.algorithms import draws_independently
+from dspodfl.algorithms import by_direction, draws_independently
 from dspodfl.engine import Run, Stack
-from dspodfl.network import COSTS, LONGEST, SLACK, Budget, Part, Spent, costs
+from dspodfl.engine.counters import costs_of
+from dspodfl.network import COSTS, LONGEST, SLACK, Budget, Part, Spent
 
 _TRIED = 256
 """Iterations of a custom schedule from which its cost is estimated: its probabilities are not known."""
@@ -85,17 +86,22 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         part = Part.whole(run.rates.graph, run.seed)
         events = run.rates.masked(run.schedule(k, part, run.rates), k, part)
         p, q = events.v.astype(float), events.v_hat.astype(float)
+        q = q if events.back is None else np.concatenate([q, events.back.astype(float)], axis=1)
     present, _, degree = run.topology.at(k)
+    if run.directed:
+        arcs = run.rates.graph.both_ways().arcs
+        assert arcs is not None
+        q = np.concatenate(by_direction(q, run.rates.graph.links), axis=1) * arcs.T.reshape(-1)
+        present = None if present is None else np.tile(present, 2)
     q = q if present is None else q * present
-    d, b = run.rates.sgd(k), run.rates.link(k)
-    step, use = costs(run.rates.graph.edges, run.clients, d, b, degree, run.link_models)
+    step, use = costs_of(run, k, degree)
     every = use if present is None or not run.topology.time_varying_weights else np.where(present, use, 0.0)
     raw, normalized = [], []
     for probability, cost, whole in ((p, step, step), (q, use, every)):
         fired, all_fire = (probability * cost).sum(axis=1), np.broadcast_to(whole, cost.shape).sum(axis=1)
         raw.append(fired)
         normalized.append(fired / np.where(all_fire > 0, all_fire, np.inf))
-    counts = (p.sum(axis=1), q.sum(axis=1), np.ones(len(k)), run.link_bytes)
+    counts = (p.sum(axis=1), q.sum(axis=1), np.ones(len(k)), run.use_bytes)
     counted = Spent(raw[0], raw[1], normalized[0], normalized[1], *counts)
     return np.broadcast_to(COSTS[budget.kind].of(counted), (len(k),))
 

@@ -72,6 +72,21 @@ class Run:
         return every if self.attack is None else np.setdiff1d(every, self.attack.clients)
 
     @property
+    def directed(self) -> bool:
+        """Whether each direction of a link fires, and is counted, by itself."""
+        return self.rates.graph.directed
+
+    @property
+    def counted_links(self) -> int:
+        """How many links are counted: each, or each of the two directions of each."""
+        return self.rates.graph.links * (2 if self.directed else 1)
+
+    @property
+    def use_bytes(self) -> int:
+        """Bytes of what is counted as one use: of a link, both ways, or of one of its directions."""
+        return self.link_bytes // 2 if self.directed else self.link_bytes
+
+    @property
     def limit(self) -> float:
         """The cost at which the run ends, in the unit of its budget."""
         return math.inf if self.budget is None else self.budget.value

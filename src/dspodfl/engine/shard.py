@@ -195,13 +195,17 @@ class Shard:
         if self.is_whole:
             return block
         own, link = (torch.from_numpy(numbers).to(block.v.device) for numbers in (self.own, self.link))
-        return replace(
+        here = replace(
             block,
             v=block.v[:, own],
             v_hat=block.v_hat[:, link],
             active=block.active[:, link],
             lr=block.lr[:, own],
         )
+        if block.back is None or block.into is None or block.row is None:
+            return here
+        ends = torch.stack([2 * link, 2 * link + 1], dim=1).flatten()
+        return replace(here, back=block.back[:, link], into=block.into[:, ends], row=block.row[:, ends])
 
     def owned(self, rank: int, run: int) -> np.ndarray:
         """Return the clients of a run that a rank owns, by their numbers in the run."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Rule, evaluated_models, evaluates_other_models
+from dspodfl.algorithms import Rule, averaged_models, evaluated_models, evaluates_other_models
 from dspodfl.engine.counters import Counters, Totals
 from dspodfl.engine.stack import Stack
 from dspodfl.engine.state import Held, Piece, State, cut
@@ -36,6 +36,8 @@ class Snapshot:
     shrinks: bool = False  # the loop ends here although some runs are not over: they are to be stacked again
     lose: Callable[[int], None] = lambda run: None
     """Declares a run diverged although its parameters are finite: it is frozen, and over if it has a budget."""
+    averaged: Tensor | None = None
+    """Rows whose mean over the clients of a run is its average model, (clients, width); None: ``packed``."""
 
     @cached_property
     def theta(self) -> Tensor:
@@ -142,7 +144,8 @@ class Observer:
         lost, here = [self._diverged[r] for r in due], [counters[r] for r in due]
         state = State(iteration, lambda: self._pieces(iteration, counted()))
         ended = frozenset(self.ended)
-        return Snapshot(iteration, theta, due, here, lost, self._problem, state, ended, shrinks, self.freeze)
+        rows = averaged_models(self._rule, self._stepper.theta, self._stepper.state) if due else None
+        return Snapshot(iteration, theta, due, here, lost, self._problem, state, ended, shrinks, self.freeze, rows)
 
     def _pieces(self, iteration: int, totals: Totals) -> Iterator[Piece]:
         stepper = self._stepper

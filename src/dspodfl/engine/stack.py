@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array
 
-from dspodfl.algorithms import Attack, draws_independently
+from dspodfl.algorithms import Attack, by_direction, draws_independently
 from dspodfl.engine.counters import Ledger, Totals
 from dspodfl.engine.events import Block, EventSampler, joined
 from dspodfl.engine.run import Run
@@ -40,6 +40,9 @@ class Stack:
         self.rows = slices([run.clients for run in runs])
         self.links = slices([run.rates.graph.links for run in runs])
         self.clients, self.all_links = self.rows[-1].stop, self.links[-1].stop
+        self.directed = any(run.directed for run in self.runs)
+        self.uses = slices([run.counted_links for run in self.runs])
+        """What is counted of the links of each run: of a directed one, i → j of all links, then j → i of all."""
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -47,6 +50,15 @@ class Stack:
         return np.concatenate(
             [run.rates.graph.edges + rows.start for run, rows in zip(self.runs, self.rows, strict=True)]
         )
+
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """Where what is counted is in [i → j of all links, j → i of all links], (uses,)."""
+        parts = []
+        for run, links in zip(self.runs, self.links, strict=True):
+            there = np.arange(links.start, links.stop)
+            parts += [there, there + self.all_links] if run.directed else [there]
+        return np.concatenate(parts)
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -85,12 +97,20 @@ class Stack:
             k: The iterations.
 
         Returns:
-            Probabilities, (iterations or 1, links).
+            Probabilities, (iterations or 1, links); where a run is directed those of what comes in at each end of a
+            link, (iterations or 1, 2 · links).
 
         Raises:
             InputError: A schedule does not know them.
         """
-        return joined([q for _, q in self._known(k)])
+        found = []
+        for run, (_, q) in zip(self.runs, self._known(k), strict=True):
+            if self.directed:
+                arcs, there = run.rates.graph.both_ways().arcs, by_direction(q, run.rates.graph.links)
+                assert arcs is not None
+                q = np.stack([there[1] * arcs[:, 1], there[0] * arcs[:, 0]], axis=2).reshape(len(q), -1)
+            found.append(q)
+        return joined(found)
 
     def step_probabilities(self, k: np.ndarray) -> np.ndarray:
         """Return with which probability each client steps at some iterations, by the schedules of the runs.
@@ -126,7 +146,8 @@ class Stack:
         Returns:
             The numbers of the runs that have spent their budget or reached their cap.
         """
-        v, v_hat = (torch.zeros((1, n), dtype=torch.bool, device=device) for n in (self.clients, self.all_links))
+        counts = (self.clients, self.uses[-1].stop)
+        v, v_hat = (torch.zeros((1, n), dtype=torch.bool, device=device) for n in counts)
         spent = (
             Ledger(self.runs, device, totals).trial(np.array([totals.iteration]), v, v_hat).tally.cost_before.tolist()
         )

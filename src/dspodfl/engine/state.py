@@ -33,7 +33,7 @@ class Piece:
     clients: dict[str, Tensor]
     """"theta" (clients, p) as named_parameters, "spent" (clients,), "rule.<n>" (clients, …), and "model" (clients, p)
     where other models than θ are evaluated."""
-    links: dict[str, Tensor]  # "spent" (links,)
+    links: dict[str, Tensor]  # "spent" (links,); of a directed run (links, 2), of i → j and of j → i
     whole: dict[str, Tensor]  # of the run: "normalized" (2,), "fired" (2,), "diverged" ()
     ends: dict[str, Tensor] = field(default_factory=dict)
     """Memory at the ends of links, which goes with the clients there: "number" (ends,), "rule.<n>" (ends, …); end 2e is
@@ -91,11 +91,11 @@ class State:
     def totals(self, stack: Stack) -> Totals:
         """Return what was counted before."""
         runs = len(stack.runs)
-        client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.all_links))
+        client, link = (torch.zeros(count, dtype=torch.float64) for count in (stack.clients, stack.uses[-1].stop))
         normalized, fired = torch.zeros((runs, 2), dtype=torch.float64), torch.zeros((runs, 2), dtype=torch.int64)
         for piece in self.pieces():
             client[stack.rows[piece.run].start + piece.client] = piece.clients["spent"]
-            link[stack.links[piece.run].start + piece.link] = piece.links["spent"]
+            link[_counted(stack, piece.run, piece.link)] = piece.links["spent"]
             normalized[piece.run], fired[piece.run] = piece.whole["normalized"], piece.whole["fired"]
         return Totals(self.iteration, client, link, normalized, fired)
 
@@ -173,10 +173,16 @@ def cut(
                 client - stack.rows[r].start,
                 link - stack.links[r].start,
                 clients,
-                {"spent": totals.link[link.to(totals.link.device)].cpu()},
+                {"spent": totals.link[_counted(stack, r, link - stack.links[r].start).to(totals.link.device)].cpu()},
                 {name: values.clone() for name, values in whole.items()} | {"diverged": torch.tensor(diverged[r])},
                 ends,
             )
+
+
+def _counted(stack: Stack, run: int, link: Tensor) -> Tensor:
+    """Where links of a run are counted, (links,); of a directed one both directions of each, (links, 2)."""
+    at = stack.uses[run].start + link
+    return torch.stack([at, at + stack.runs[run].rates.graph.links], dim=1) if stack.runs[run].directed else at
 
 
 def leaves(state: Any, clients: int) -> list[Tensor]:

@@ -177,7 +177,8 @@ class Stage:
 
     def at(self, t: int, theta: Tensor) -> Step:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
-        found = StackStep(self, t, self.mixer.begin(t, theta))
+        mix = _never_mixes if self.block.into is not None else self.mixer.begin(t, theta)
+        found = StackStep(self, t, mix)
         return found if self._attack is None else cast(Step, UnderAttack(found, self._attack.kind, self._attacker))
 
     @property
@@ -189,10 +190,11 @@ class Stage:
         return self._step_probability
 
     def _probabilities(self, block: Block) -> Tensor:
-        """With which probability each link fires. Shape: (iterations or 1, links here)."""
+        """With which probability each link fires, or comes in at each end. Shape: (iterations or 1, links or ends)."""
         stack, shard = self.split.shard.stack, self.split.shard
         found = stack.probabilities(block.k)
-        return torch.from_numpy(found[:, shard.link]).to(self.problem.device, self.problem.dtype)
+        at = shard.link if block.into is None else (2 * shard.link[:, None] + np.arange(2)).reshape(-1)
+        return torch.from_numpy(found[:, at]).to(self.problem.device, self.problem.dtype)
 
 
 class StackStep:
@@ -257,6 +259,8 @@ class StackStep:
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire, (clients, most, width), and which there are."""
         shard = self._stage.split.shard
+        if self._stage.block.into is not None:
+            _never_mixes()
         neighbour, _, _ = shard.padded(x.device)
         rows = self._stage.mixer.with_halo(self._t, x)
         fires = self.weights_around() != 0
@@ -308,10 +312,13 @@ class StackStep:
         return added
 
     def _arc(self, ends: Tensor) -> Arc:
-        link = ends >> 1
-        weight = self._stage.block.active[self._t].index_select(0, link)[:, None]
-        found = self._stage.probability
+        block, found = self._stage.block, self._stage.probability
+        link = ends >> 1 if block.into is None else ends
         chance = None if found is None else found[min(self._t, len(found) - 1)].index_select(0, link)[:, None]
+        if block.into is not None and block.row is not None:
+            into, back = (block.into[self._t].index_select(0, at)[:, None] for at in (ends, ends ^ 1))
+            return Arc(into, back, block.row[self._t].index_select(0, ends)[:, None], chance)
+        weight = block.active[self._t].index_select(0, link)[:, None]
         return Arc(weight, weight, weight, chance)
 
     def _masked(self, x: Any, send: Send, receive: Receive, memory: PerLink | None, some: int) -> tuple[Any, Any]:
@@ -380,6 +387,11 @@ class StackStep:
         wait()
         place.index_copy_(0, torch.from_numpy(coming[0]).to(place.device), into)
         return place.index_select(0, own ^ 1)
+
+
+def _never_mixes(*_: Tensor, **__: Tensor) -> Tensor:
+    """Refuse P(k)x where it is no matrix: a direction of a link may fire alone."""
+    raise InputError("the rule", "mix or around", "exchange on a directed graph: weights there are those of each arc")
 
 
 def _crossing(crossings: Crossings, active: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -16,6 +16,7 @@ from .budget import Spent as Spent
 from .budget import ended_by as ended_by
 from .delay import CHUNK as CHUNK
 from .delay import DelayMeter as DelayMeter
+from .delay import arc_costs as arc_costs
 from .delay import costs as costs
 from .diurnal import Diurnal as Diurnal
 from .events import Events as Events
@@ -69,6 +70,7 @@ __all__ = [
     "Static",
     "Topology",
     "WeightedTopology",
+    "arc_costs",
     "as_graph",
     "costs",
     "ended_by",

@@ -222,4 +222,6 @@ class Activation:
             The events where client and link are on.
         """
         clients, links = self.on(k)
-        return Events(events.v & clients[:, part.client], events.v_hat & links[:, part.link])
+        here = links[:, part.link]
+        back = None if events.back is None else events.back & here
+        return Events(events.v & clients[:, part.client], events.v_hat & here, back)

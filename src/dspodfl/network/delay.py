@@ -2,6 +2,7 @@
 
 Raw, per iteration:   processing    (1/m) Σ_i v_i / d_i
                       transmission  (1/m) Σ_i (1/|N_i|) Σ_j c v̂_ij / b_ij,   c: the models that a use carries each way
+                      on a directed graph (1/m) Σ_i (1/|N_in(i)|) Σ_j c v̂_ji / b_ji, over what i receives
 Normalized:           each divided by its value with every client, or every link of the graph that the weights
                       follow, firing.
 
@@ -121,6 +122,35 @@ def costs(
     neighbours = np.maximum(degree, 1)
     share = 1.0 / neighbours[:, edges[:, 0]] + 1.0 / neighbours[:, edges[:, 1]]
     return 1.0 / d / n, share / b / n * models
+
+
+def arc_costs(edges: np.ndarray, n: int, b: np.ndarray, back: np.ndarray, in_degree: np.ndarray) -> np.ndarray:
+    """Return what one use of each direction of each link of a directed graph adds to the delays of a run.
+
+    What is sent counts at the client that receives it: where both directions of a link have one rate, they cost
+    together what the use of an undirected link does.
+
+    Args:
+        edges: The links, shape (links, 2).
+        n: The number of clients.
+        b: The rates of i → j, shape (iterations or 1, links); 0 where there is none.
+        back: The rates of j → i, likewise.
+        in_degree: From how many clients each receives, shape (iterations or 1, n).
+
+    Returns:
+        1 / (n |N_in(j)| b) of all links' i → j, then the same of j → i, shape (iterations or 1, 2 · links); 0 where
+        there is none.
+
+    >>> arc_costs(np.array([[0, 1]]), 2, np.full((1, 1), 0.25), np.full((1, 1), 0.5), np.ones((1, 2))).tolist()
+    [[2.0, 1.0]]
+    """
+    neighbours = np.maximum(in_degree, 1)
+    parts = []
+    for rate, receiver in ((b, edges[:, 1]), (back, edges[:, 0])):
+        whole = 1.0 / neighbours[:, receiver] / np.where(rate > 0, rate, np.inf) / n
+        parts.append(whole)
+    length = max(len(part) for part in parts)
+    return np.concatenate([np.broadcast_to(part, (length, part.shape[1])) for part in parts], axis=1)
 
 
 def in_order(values: np.ndarray) -> np.ndarray:

@@ -11,12 +11,16 @@ import numpy as np
 class Events:
     """The events of a block of iterations.
 
-    A link fires once for both of its ends: v̂ is symmetric by construction.
+    On an undirected graph a link fires once for both of its ends: v̂ is symmetric. On a directed graph each direction of
+    a link (i, j), i < j, fires by itself: ``v_hat`` is i → j there, and ``back`` is j → i.
 
     Attributes:
         v: v_i(k), whether client i takes a step, shape (iterations, clients), bool.
-        v_hat: v̂_ij(k), whether link (i, j) exchanges models, shape (iterations, links), bool.
+        v_hat: v̂_ij(k), whether link (i, j) exchanges models (directed: whether i sends to j), shape (iterations,
+            links), bool.
+        back: Whether j sends to i, shape (iterations, links), bool; None: as ``v_hat``, both ends or neither.
     """
 
     v: np.ndarray
     v_hat: np.ndarray
+    back: np.ndarray | None = None

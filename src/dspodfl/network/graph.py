@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph on clients 0 … n − 1, without loops.
+    """A graph on clients 0 … n − 1, without loops: undirected, or with directions that a link has (``arcs``).
 
     Attributes:
         n: The number of clients.
@@ -25,6 +25,7 @@ class Graph:
             order in which links are counted and summed everywhere.
         positions: The positions of the clients, shape (n, 2), if they have some.
         labels: The user's names of the clients, if there are some.
+        arcs: Which directions each link (i, j) has, i → j and j → i, shape (links, 2), bool; None: undirected.
 
     >>> Graph.from_edges(3, [(2, 1), (0, 1)]).edges.tolist()
     [[0, 1], [1, 2]]
@@ -34,6 +35,7 @@ class Graph:
     edges: np.ndarray
     positions: np.ndarray | None = field(default=None, compare=False)
     labels: tuple[str, ...] | None = None
+    arcs: np.ndarray | None = None
 
     @staticmethod
     def from_edges(
@@ -63,24 +65,60 @@ class Graph:
         return Graph(n, _in_order(n, pairs), positions, labels)
 
     @staticmethod
-    def from_networkx(graph: nx.Graph) -> Graph:
-        """Make a graph from a NetworkX graph: clients in its node order, with labels and 2-D ``pos``.
+    def from_arcs(
+        n: int,
+        arcs: Iterable[Sequence[int]],
+        positions: np.ndarray | None = None,
+        labels: tuple[str, ...] | None = None,
+    ) -> Graph:
+        """Make a directed graph: clients are linked if one of them sends to the other.
 
         Args:
-            graph: An undirected graph without parallel edges and loops.
+            n: The number of clients.
+            arcs: Pairs (from, to) in any order, (arcs, 2); repeated pairs are one arc.
+            positions: The positions of the clients, (n, 2).
+            labels: The names of the clients.
 
         Returns:
             The graph.
 
         Raises:
-            InputError: The graph is directed, has parallel edges or a loop.
+            InputError: A pair names a client twice, or one that does not exist.
+
+        >>> ring = Graph.from_arcs(3, [(0, 1), (1, 2), (2, 0)])
+        >>> ring.edges.tolist(), ring.arcs.tolist()
+        ([[0, 1], [0, 2], [1, 2]], [[True, False], [False, True], [True, False]])
+        """
+        given = arcs if isinstance(arcs, np.ndarray) else list(arcs)
+        pairs = np.asarray(given, dtype=np.int64).reshape(-1, 2)
+        graph = Graph.from_edges(n, pairs, positions, labels)
+        there = np.zeros((graph.links, 2), dtype=bool)
+        link = np.searchsorted(graph.edges @ [n, 1], pairs.min(axis=1) * n + pairs.max(axis=1))
+        there[link, (pairs[:, 0] > pairs[:, 1]).astype(np.int64)] = True
+        return replace(graph, arcs=there)
+
+    @staticmethod
+    def from_networkx(graph: nx.Graph, *, directed: bool = False) -> Graph:
+        """Make a graph from a NetworkX graph: clients in its node order, with labels and 2-D ``pos``.
+
+        Args:
+            graph: A graph without parallel edges and loops.
+            directed: Whether it may be a ``DiGraph``, whose edges are arcs.
+
+        Returns:
+            The graph.
+
+        Raises:
+            InputError: The graph has parallel edges or a loop, or is directed where it may not be.
 
         >>> import networkx as nx
         >>> Graph.from_networkx(nx.Graph([("lab", "ward")])).labels
         ('lab', 'ward')
         """
-        if graph.is_directed() or graph.is_multigraph():
-            raise InputError("graph", type(graph).__name__, "an undirected graph without parallel edges")
+        if graph.is_multigraph() or (graph.is_directed() and not directed):
+            kind = "a graph" if directed else "an undirected graph"
+            hint = "" if directed else " (or graph.directed = true)" if not graph.is_multigraph() else ""
+            raise InputError("graph", type(graph).__name__, f"{kind} without parallel edges{hint}")
         nodes = list(graph.nodes)
         number = {node: i for i, node in enumerate(nodes)}
         loops = [node for node in nodes if graph.has_edge(node, node)]
@@ -90,15 +128,17 @@ class Graph:
         known = bool(nodes) and all(len(p) == 2 and None not in p for p in where)
         positions = np.array(where, dtype=np.float64) if known else None
         labels = None if nodes == list(range(len(nodes))) else tuple(str(v) for v in nodes)
-        return Graph.from_edges(len(nodes), [(number[a], number[b]) for a, b in graph.edges], positions, labels)
+        make = Graph.from_arcs if graph.is_directed() else Graph.from_edges
+        return make(len(nodes), [(number[a], number[b]) for a, b in graph.edges], positions, labels)
 
     @staticmethod
-    def from_adjacency(matrix: Any) -> Graph:
+    def from_adjacency(matrix: Any, *, directed: bool = False) -> Graph:
         """Make a graph from an adjacency matrix.
 
         Args:
             matrix: Shape (n, n), symmetric, with zeros on its diagonal; an entry above 0 is a link, whatever its
                 weight. A NumPy array, a SciPy sparse matrix or array, a torch tensor, a table or nested lists.
+            directed: Whether the entry of row i and column j is an arc from i to j; the matrix need not be symmetric.
 
         Returns:
             The graph.
@@ -122,6 +162,8 @@ class Graph:
         _refuse_entry(i, j, (i == j) & (entries != 0), entries, "0: a client has no link to itself")
         n, links = given.shape[0], entries != 0
         pairs = np.stack([i[links], j[links]], axis=1).astype(np.int64)
+        if directed:
+            return Graph.from_arcs(n, pairs)
         there, back = pairs @ [n, 1], pairs @ [1, n]
         lonely = np.setdiff1d(there, back)
         if len(lonely):
@@ -133,13 +175,17 @@ class Graph:
         """Return the same graph for NetworkX, with ``label`` and, where known, ``pos`` on each node."""
         import networkx as nx
 
-        graph = nx.Graph()
+        graph = nx.DiGraph() if self.directed else nx.Graph()
         for i in range(self.n):
             graph.add_node(i, label=self.label(i))
             if self.positions is not None:
                 graph.nodes[i]["pos"] = tuple(self.positions[i].tolist())
-        graph.add_edges_from(self.edges.tolist())
+        graph.add_edges_from(self.edges.tolist() if self.arcs is None else self.arc_list.tolist())
         return graph
+
+    def both_ways(self) -> Graph:
+        """Return the directed graph in which every link has both directions; a directed graph is returned as it is."""
+        return self if self.directed else replace(self, arcs=np.ones((self.links, 2), dtype=bool))
 
     def label(self, i: int) -> str:
         """Return the user's name of client i, or its number."""
@@ -147,8 +193,29 @@ class Graph:
 
     @property
     def links(self) -> int:
-        """The number of undirected links."""
+        """The number of links; one with two directions is one link."""
         return len(self.edges)
+
+    @property
+    def directed(self) -> bool:
+        """Whether each direction of a link is there, and fires, by itself."""
+        return self.arcs is not None
+
+    @cached_property
+    def arc_list(self) -> np.ndarray:
+        """The directions there are, (from, to), by link, i → j before j → i, shape (arcs, 2); undirected: all."""
+        every = np.stack([self.edges, self.edges[:, ::-1]], axis=1)
+        return every[np.ones((self.links, 2), dtype=bool) if self.arcs is None else self.arcs]
+
+    @cached_property
+    def in_degree(self) -> np.ndarray:
+        """From how many clients each client receives, shape (n,)."""
+        return np.bincount(self.arc_list[:, 1], minlength=self.n)
+
+    @cached_property
+    def out_degree(self) -> np.ndarray:
+        """To how many clients each client sends, shape (n,)."""
+        return np.bincount(self.arc_list[:, 0], minlength=self.n)
 
     @cached_property
     def degree(self) -> np.ndarray:
@@ -157,18 +224,19 @@ class Graph:
 
     @cached_property
     def connected(self) -> bool:
-        """Whether every client reaches every other."""
+        """Whether every client reaches every other, along arcs where there are some."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
         if self.n > 1 and not self.degree.all():
             return False
-        i, j = self.edges.T
-        adjacency = coo_array((np.ones(self.links, dtype=bool), (i, j)), shape=(self.n, self.n))
-        return bool(connected_components(adjacency, directed=False, return_labels=False) == 1)
+        i, j = (self.edges if self.arcs is None else self.arc_list).T
+        adjacency = coo_array((np.ones(len(i), dtype=bool), (i, j)), shape=(self.n, self.n))
+        parts = connected_components(adjacency, directed=self.directed, connection="strong", return_labels=False)
+        return bool(parts == 1)
 
 
-def as_graph(given: Any, clients: int | None = None) -> Graph:
+def as_graph(given: Any, clients: int | None = None, *, directed: bool = False) -> Graph:
     """Make a graph from what a user has.
 
     Args:
@@ -176,6 +244,7 @@ def as_graph(given: Any, clients: int | None = None) -> Graph:
             shape (links, 2)), or an adjacency matrix (a square array, a SciPy sparse matrix, nested lists of more than
             two columns). A list of pairs is always links, a square array always a matrix.
         clients: The number of clients, where links alone do not say so; the largest number + 1 if None.
+        directed: Whether pairs are arcs, from and to, as are the entries of a matrix, and edges of a ``DiGraph``.
 
     Returns:
         The graph.
@@ -191,37 +260,38 @@ def as_graph(given: Any, clients: int | None = None) -> Graph:
     if isinstance(given, Graph):
         return given
     if isinstance(given, nx.Graph):
-        return Graph.from_networkx(given)
+        return Graph.from_networkx(given, directed=directed)
     if hasattr(given, "tocoo"):  # SciPy's sparse matrices and arrays
-        return Graph.from_adjacency(given)
+        return Graph.from_adjacency(given, directed=directed)
     allowed = "a NetworkX graph, a list of pairs of clients, or a square adjacency matrix"
     if isinstance(given, str | bytes | dict) or not hasattr(given, "__iter__"):
         raise InputError("graph", given if isinstance(given, str) else type(given).__name__, allowed)
     if hasattr(given, "__array__"):
         matrix = _matrix(given)
         if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
-            return Graph.from_adjacency(matrix)
+            return Graph.from_adjacency(matrix, directed=directed)
         if matrix.ndim != 2 or matrix.shape[1] != 2 or matrix.dtype.kind not in "iu":
             raise InputError("graph", f"an array of shape {matrix.shape}, {matrix.dtype}", allowed)
         given = matrix.tolist()
     rows = [tuple(row) if isinstance(row, tuple | list) or hasattr(row, "__array__") else row for row in given]
     if rows and all(isinstance(row, tuple) and len(row) == len(rows) > 2 for row in rows):
-        return Graph.from_adjacency(rows)
+        return Graph.from_adjacency(rows, directed=directed)
     odd = next((row for row in rows if not isinstance(row, tuple) or len(row) != 2), None)
     if odd is not None or not rows:
         raise InputError("graph", [] if odd is None else odd, allowed)
-    return _from_pairs(rows, clients)
+    return _from_pairs(rows, clients, directed=directed)
 
 
-def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None) -> Graph:
+def _from_pairs(rows: list[tuple[Any, ...]], clients: int | None, *, directed: bool) -> Graph:
     """Links by number where all clients are numbers, else by name in the order of appearance."""
     ends = [end for row in rows for end in row]
     if all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in ends):
-        return Graph.from_edges(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
+        make = Graph.from_arcs if directed else Graph.from_edges
+        return make(max([clients or 0, *(int(end) + 1 for end in ends)]), rows)
     import networkx as nx
 
     try:
-        return Graph.from_networkx(nx.Graph(rows))
+        return Graph.from_networkx(nx.DiGraph(rows) if directed else nx.Graph(rows), directed=directed)
     except (TypeError, nx.NetworkXError) as error:
         raise InputError("graph", rows[0], f"pairs of numbers or names ({error})") from None
 
@@ -261,10 +331,14 @@ def union(graphs: Sequence[Graph]) -> Graph:
         The union.
 
     Raises:
-        InputError: The graphs have different numbers of clients.
+        InputError: The graphs have different numbers of clients, or links of which one direction is missing.
     """
     first = graphs[0]
     other = next((g.n for g in graphs if g.n != first.n), None)
     if other is not None:
         raise InputError("graph", f"graphs of {first.n} and {other} clients", "graphs with the same number of clients")
-    return Graph.from_edges(first.n, np.concatenate([g.edges for g in graphs]), first.positions, first.labels)
+    if any(g.arcs is not None and not g.arcs.all() for g in graphs):
+        allowed = "graphs whose links have both directions, where one follows the other"
+        raise InputError("graph", "a link of one direction", allowed)
+    whole = Graph.from_edges(first.n, np.concatenate([g.edges for g in graphs]), first.positions, first.labels)
+    return whole.both_ways() if first.directed else whole

@@ -19,7 +19,7 @@ _GRAPHML = 64 * 2**20
 """Bytes of a GraphML file, whose elements are objects of Python."""
 
 
-def read_graph(path: str | Path) -> Graph:
+def read_graph(path: str | Path, *, directed: bool = False) -> Graph:
     """Read a graph from an edge list (two columns: comma, semicolon, tab or blanks), an adjacency matrix or GraphML.
 
     Clients are numbered by their names where all are integers, otherwise as they appear; names are kept as labels.
@@ -27,12 +27,14 @@ def read_graph(path: str | Path) -> Graph:
 
     Args:
         path: a regular file; ``.graphml`` and ``.xml`` are GraphML, everything else is an edge list.
+        directed: whether the lines of an edge list, the entries of a matrix and the edges of a directed GraphML file
+            are arcs, from the first client to the second, from the row to the column, from source to target.
 
     Returns:
         The graph.
 
     Raises:
-        InputError: it cannot be read, or is not an undirected graph with at least one client.
+        InputError: it cannot be read, has no client, or is directed where it may not be.
 
     """
     path = Path(path)
@@ -43,7 +45,8 @@ def read_graph(path: str | Path) -> Graph:
     except DataError as error:
         raise _unreadable(path, error) from None
     try:
-        graph = _graphml(path) if path.suffix.lower() in (".graphml", ".xml") else _edge_list(path)
+        read = _graphml if path.suffix.lower() in (".graphml", ".xml") else _edge_list
+        graph = read(path, directed)
     except InputError as error:
         where = "" if str(path) in str(error.value) else f"{path}: "
         raise InputError("graph.file", f"{where}{error.value}", error.allowed) from None
@@ -62,7 +65,7 @@ def _unreadable(path: Path, error: Exception) -> InputError:
 # --- GraphML ----------------------------------------------------------------------------------------------------
 
 
-def _graphml(path: Path) -> Graph:
+def _graphml(path: Path, directed: bool) -> Graph:
     """Read a GraphML file; what it calls ``pos``, ``x`` or ``y`` is a position only where it is one."""
     content = bounded.read_bytes(path, _GRAPHML)
     _Outline(content)
@@ -71,7 +74,7 @@ def _graphml(path: Path) -> Graph:
         about.pop("pos", None)  # GraphML has no pairs of numbers
         if not all(isinstance(about.get(key), int | float) and isfinite(about[key]) for key in ("x", "y")):
             about.pop("x", None)
-    return Graph.from_networkx(_sorted(graph))
+    return Graph.from_networkx(_sorted(graph), directed=directed)
 
 
 class _Outline:
@@ -149,11 +152,11 @@ def _sorted(graph: nx.Graph) -> nx.Graph:
 # --- edge lists -------------------------------------------------------------------------------------------------
 
 
-def _edge_list(path: Path) -> Graph:
+def _edge_list(path: Path, directed: bool) -> Graph:
     numbers: dict[str, int] = {}
     links: list[tuple[int, int]] = []
     lines = bounded.read_text(path).splitlines()
-    matrix = _adjacency(lines)
+    matrix = _adjacency(lines, directed)
     if matrix is not None:
         return matrix
     for line_number, line in enumerate(lines, 1):
@@ -177,10 +180,11 @@ def _edge_list(path: Path) -> Graph:
     place = np.empty(len(names), dtype=np.int64)
     place[order] = np.arange(len(names))
     pairs = place[np.array(links, dtype=np.int64).reshape(-1, 2)]
-    return Graph.from_edges(len(names), pairs, labels=tuple(names[n] for n in order))
+    make = Graph.from_arcs if directed else Graph.from_edges
+    return make(len(names), pairs, labels=tuple(names[n] for n in order))
 
 
-def _adjacency(lines: list[str]) -> Graph | None:
+def _adjacency(lines: list[str], directed: bool) -> Graph | None:
     """The graph of an adjacency matrix of at least three clients; None where the lines are no square of numbers."""
     first = next((names for line in lines if (names := _names(line))), [])
     if len(first) < 3:
@@ -193,7 +197,7 @@ def _adjacency(lines: list[str]) -> Graph | None:
     except ValueError:
         return None
     try:
-        return Graph.from_adjacency(matrix)
+        return Graph.from_adjacency(matrix, directed=directed)
     except InputError as error:
         value = error.value if error.field == "graph" else f"{error.field.replace('graph', 'entry ')} = {error.value}"
         raise InputError("graph.file", value, error.allowed) from None

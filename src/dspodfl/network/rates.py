@@ -287,6 +287,17 @@ class Rates:
         """
         return self._at(k, "link")
 
+    def back(self, k: np.ndarray) -> np.ndarray:
+        """Return b of the direction j → i of each link (i, j), i < j, of a directed graph; `link` is i → j there.
+
+        Args:
+            k: Iterations, shape (iterations,).
+
+        Returns:
+            The rates as `link` returns them; 0 of a direction that is not there, in both.
+        """
+        return self._at(k, "back")
+
     @property
     def changing(self) -> bool:
         """Whether d_i depends on k."""
@@ -328,7 +339,7 @@ class Rates:
 
         Args:
             p: Probabilities of the clients, (iterations or 1, clients).
-            q: Probabilities of the links, (iterations or 1, links).
+            q: Probabilities of the links, (iterations or 1, links), or of both directions of all, one after the other.
 
         Returns:
             Both, times the probability that the client or link is on.
@@ -336,12 +347,13 @@ class Rates:
         if self.activation is None:
             return p, q
         clients, links = self.activation.share
-        return p * clients, q * links
+        return p * clients, q * (np.tile(links, 2) if q.shape[1] != len(links) else links)
 
     def clipped(self, iterations: int = 1) -> tuple[int, int]:
         """Count the d_i and b_ij drawn for these iterations that were outside [floor, 1] and were clipped."""
         epochs = -(-iterations // self.refresh) if self.refresh else 1
-        return self._clipped("sgd", epochs), self._clipped("link", epochs)
+        back = self._clipped("back", epochs) if self.graph.directed else 0
+        return self._clipped("sgd", epochs), self._clipped("link", epochs) + back
 
     def _clipped(self, what: str, epochs: int) -> int:
         if isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues):
@@ -350,15 +362,19 @@ class Rates:
         count = 0
         for first in range(0, epochs, step):
             raw = self._draw(np.arange(first, min(first + step, epochs)), what)
-            count += int((raw != np.clip(raw, self.floor, 1.0)).sum())
+            outside = raw != np.clip(raw, self.floor, 1.0)
+            count += int((outside if what == "sgd" or self.graph.arcs is None else outside & self._there(what)).sum())
         return count
+
+    def _there(self, what: str) -> np.ndarray:
+        """Which links of a directed graph have a direction, (links,)."""
+        assert self.graph.arcs is not None
+        return self.graph.arcs[:, 0 if what == "link" else 1]
 
     def _draw(self, epochs: np.ndarray, what: str) -> np.ndarray:
         law = self.sgd_law if what == "sgd" else self.link_law
         if isinstance(law, FixedValues):
-            count = self.graph.n if what == "sgd" else self.graph.links
-            row = law.expand(count, "clients" if what == "sgd" else "links")
-            return np.repeat(row[None], len(epochs), axis=0)
+            return np.repeat(self._fixed_values(law, what)[None], len(epochs), axis=0)
         out = np.empty((len(epochs), self.graph.n if what == "sgd" else self.graph.links))
         step = max(1, _VALUES // max(1, len(epochs)))
         for first in range(0, out.shape[1], step):  # by parts: the words of a value take ten times its own memory
@@ -366,7 +382,7 @@ class Rates:
                 address: dict[str, Any] = {"i": np.arange(first, min(first + step, self.graph.n))}
             else:
                 some = self.graph.edges[first : first + step]
-                address = {"i": some[:, 0], "j": some[:, 1]}
+                address = {"i": some[:, 0], "j": some[:, 1]} if what == "link" else {"i": some[:, 1], "j": some[:, 0]}
             stream = Stream.RATE_SGD if what == "sgd" else Stream.RATE_LINK
             out[:, first : first + step] = law(rng.uniform(self.seed, stream, **address, k=epochs[:, None], count=2))
         return out
@@ -374,7 +390,18 @@ class Rates:
     def _values(self, epochs: np.ndarray, what: str) -> np.ndarray:
         raw = self._draw(epochs, what)
         fixed = isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues)
-        return raw if fixed else np.clip(raw, self.floor, 1.0)
+        found = raw if fixed else np.clip(raw, self.floor, 1.0)
+        return found if what == "sgd" or self.graph.arcs is None else np.where(self._there(what), found, 0.0)
+
+    def _fixed_values(self, law: FixedValues, what: str) -> np.ndarray:
+        """Values that are given: one for each client or link; on a directed graph one for each arc, in order."""
+        if what == "sgd":
+            return law.expand(self.graph.n, "clients")
+        if self.graph.arcs is None:
+            return law.expand(self.graph.links, "links")
+        table = np.zeros(self.graph.arcs.shape)
+        table[self.graph.arcs] = law.expand(len(self.graph.arc_list), "arcs")
+        return table[:, 0 if what == "link" else 1]
 
     def _at(self, k: np.ndarray, what: str) -> np.ndarray:
         if self.refresh == 0:

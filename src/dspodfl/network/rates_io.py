@@ -21,7 +21,7 @@ def read_rates(path: str, graph: Graph, field: str) -> list[float]:
         field: ``rates.sgd`` or ``rates.link``, for errors; it also says which of the two is read.
 
     Returns:
-        A rate for each client, or each link in the order of the graph.
+        A rate for each client, or each link in the order of the graph; of a directed graph for each arc.
 
     Raises:
         InputError: the file cannot be read, or does not name each client or link once with a rate in (0, 1].
@@ -42,7 +42,8 @@ def read_rates(path: str, graph: Graph, field: str) -> list[float]:
         )
     known: dict[tuple[str, ...], float] = {}
     for row in table.itertuples(index=False):
-        names, value = tuple(sorted(str(name) for name in row[:-1])), row[-1]
+        given, value = [str(name) for name in row[:-1]], row[-1]
+        names = tuple(given if graph.directed else sorted(given))
         if names in known:
             raise InputError(f"{field}.file", path, f"a file that names {'–'.join(names)} once")
         try:
@@ -51,8 +52,10 @@ def read_rates(path: str, graph: Graph, field: str) -> list[float]:
             known[names] = math.nan
         if not 0 < known[names] <= 1:
             raise InputError(f"{field}.file", value, f"a number in (0, 1] (of {'–'.join(names)} in {path})")
-    entities: list[Sequence[int]] = graph.edges.tolist() if links else [[i] for i in range(graph.n)]
-    wanted = [tuple(sorted(graph.label(i) for i in entity)) for entity in entities]
+    pairs = graph.arc_list if graph.directed else graph.edges
+    entities: list[Sequence[int]] = pairs.tolist() if links else [[i] for i in range(graph.n)]
+    names_of = [[graph.label(i) for i in entity] for entity in entities]
+    wanted = [tuple(names if graph.directed else sorted(names)) for names in names_of]
     missing = [names for names in wanted if names not in known]
     extra = set(known) - set(wanted)
     if missing or extra:

@@ -23,7 +23,7 @@ from dspodfl import rng
 from dspodfl.errors import LEAST, WORD, Count, Doc, EventProbability, InputError, Registry, shown
 from dspodfl.network.chain import TwoState
 from dspodfl.network.graph import Graph, union
-from dspodfl.network.weights import WEIGHTS, degrees, weights
+from dspodfl.network.weights import WEIGHTS, ArcWeights, arc_weights, degrees, weights
 from dspodfl.rng import Stream
 
 
@@ -252,7 +252,8 @@ class Waypoint:
         for i in range(start.n):
             report(0.5 * i / start.n)
             self._legs.append(_legs(start.positions[i], i, seed, horizon, speed, pause))
-        self.graph = Graph.from_edges(start.n, self._union(start.n, report), start.positions, start.labels)
+        met = Graph.from_edges(start.n, self._union(start.n, report), start.positions, start.labels)
+        self.graph = met.both_ways() if start.directed else met
 
     def _union(self, n: int, report: Callable[[float], None]) -> np.ndarray:
         """All pairs that are ever within the radius. Shape: (pairs, 2)."""
@@ -314,7 +315,7 @@ class WeightedTopology:
 
     Attributes:
         unweighted: Which links exist at which iteration.
-        rule: The rule of the weights: a name of `WEIGHTS`.
+        rule: The rule of the weights: a name of `WEIGHTS`. On a directed graph they are those of `arcs_at`.
 
     Raises:
         InputError: The rule needs equal degrees, and they are not, or may change.
@@ -369,3 +370,18 @@ class WeightedTopology:
         else:
             degree = graph.degree[None]
         return present, weights(self.rule, graph.n, graph.edges, degree), degree
+
+    def arcs_at(self, k: np.ndarray) -> ArcWeights:
+        """Return the weights of both directions of each link of a directed graph at each iteration.
+
+        Args:
+            k: Iterations, shape (iterations,), int64.
+
+        Returns:
+            The weights and the in-degrees. Degrees are those of the superset 𝒢, or of the current graph where weights
+            follow it.
+        """
+        graph = self.graph
+        assert graph.arcs is not None
+        present = self.present(k) if self.time_varying_weights else None
+        return arc_weights(graph.n, graph.edges, graph.arcs if present is None else graph.arcs & present[:, :, None])

@@ -8,6 +8,8 @@ Configuration, docs and ``dspodfl list`` follow.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,6 +96,38 @@ def equal_neighbour(degree: np.ndarray, largest: np.ndarray) -> Floats:
             f"used with equal degrees (found {found}: not doubly stochastic); use metropolis here",
         )
     return np.asarray(1.0 / (1.0 + largest))
+
+
+class ArcWeights(NamedTuple):
+    """Weights of the directions i → j and j → i of each link, 0 where there is none."""
+
+    column: Floats
+    """1/(1 + out-degree of the sender), with which columns sum to 1, (iterations or 1, links, 2)."""
+    row: Floats
+    """1/(1 + in-degree of the receiver), with which rows sum to 1, (iterations or 1, links, 2)."""
+    in_degree: np.ndarray
+    """From how many clients each client receives, (iterations or 1, clients)."""
+
+
+def arc_weights(n: int, edges: np.ndarray, arcs: np.ndarray) -> ArcWeights:
+    """Return the weights of both directions of each link, from the directions there are.
+
+    Args:
+        n: The number of clients.
+        edges: The links, shape (links, 2).
+        arcs: Which of i → j and j → i there are, shape (links, 2) or (iterations, links, 2), bool.
+
+    Returns:
+        The weights, and the in-degrees.
+
+    >>> arc_weights(3, np.array([[0, 1], [0, 2]]), np.array([[True, False], [True, True]])).column.round(2).tolist()
+    [[[0.33, 0.0], [0.33, 0.5]]]
+    """
+    here = arcs[None] if arcs.ndim == 2 else arcs
+    sender, receiver = edges, edges[:, ::-1]  # of i → j, and of j → i
+    out, into = (np.stack([np.bincount(ends[there], minlength=n) for there in here]) for ends in (sender, receiver))
+    column = np.where(here, 1.0 / (1.0 + out[:, sender]), 0.0)
+    return ArcWeights(column, np.where(here, 1.0 / (1.0 + into[:, receiver]), 0.0), into)
 
 
 def matrix(n: int, edges: np.ndarray, active: np.ndarray) -> Floats:

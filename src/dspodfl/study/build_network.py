@@ -150,9 +150,12 @@ class _Maker:
 
     def base(self) -> Graph:
         """Return the graph that is given, or that the configuration names."""
-        if self.given is not None:
-            return Graph.from_networkx(self.given) if isinstance(self.given, nx.Graph) else self.given
-        return self._graph(self.config.graph)
+        directed = self.config.graph.directed
+        graph = self._graph(self.config.graph) if self.given is None else self.given
+        graph = Graph.from_networkx(graph, directed=directed) if isinstance(graph, nx.Graph) else graph
+        if graph.directed and not directed:
+            raise InputError("graph", "a directed graph", "undirected, or used with graph.directed = true")
+        return graph.both_ways() if directed else graph
 
     def _graph(self, table: graph_tables.GraphTable, *, turn: int = 0) -> Graph:
         """Return the graph of a table; ``turn`` is its place among those that a network switches between."""
@@ -160,7 +163,7 @@ class _Maker:
         if isinstance(table, graph_tables.CustomGraph):
             raise InputError("graph.kind", "custom", "given with the graph itself: run(config, graph=…)")
         if isinstance(table, graph_tables.FileGraph):
-            graph = read_graph(table.file)
+            graph = read_graph(table.file, directed=self.config.graph.directed)
             if graph.n != n:
                 raise InputError("graph.file", table.file, f"a graph of {n} clients (it has {graph.n})")
             return graph
@@ -190,10 +193,11 @@ class _Maker:
         }
         made = DYNAMICS[table.dynamics.kind].make(context, parameters)
         if not table.allow_disconnected and not made.time_varying_weights and not made.graph.connected:
+            ways = "strongly connected (each client reaches each other along arcs)" if table.directed else "connected"
             raise InputError(
                 "graph",
                 f"{made.graph.links} links on {self.config.clients.count} clients",
-                "connected, or graph.allow_disconnected = true",
+                f"{ways}, or graph.allow_disconnected = true",
             )
         return WeightedTopology(made, table.weights)
 
@@ -215,7 +219,10 @@ class _Maker:
             churn=_process(AVAILABILITY, table.churn, graph, "rates.churn"),
         )
         start = np.zeros(1, dtype=np.int64)
-        for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, drawn.link(start))):
+        links = drawn.link(start)
+        if graph.arcs is not None:
+            links = np.stack([links[0], drawn.back(start)[0]], axis=1)[graph.arcs]
+        for name, law, values in (("sgd", table.sgd, drawn.sgd(start)), ("link", table.link, links)):
             if not (values >= LEAST).all():  # NaN is not either
                 allowed = "a law whose values are finite and at least 2⁻³² ≈ 2.3e-10: nothing rarer is ever drawn"
                 raise InputError(f"rates.{name}", law.model_dump(), allowed)

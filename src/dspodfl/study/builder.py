@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, Attack, fitted, inverse_cap, make, without_code
+from dspodfl.algorithms import ALGORITHMS, Algorithm, Attack, fitted, inverse_cap, make, runs_directed, without_code
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.engine import Run, horizon
@@ -68,6 +68,7 @@ def build(
     methods = [_method(given, config, inputs) for given in config.algorithms]
     methods = [replace(method, rule=fitted(method.rule, shapes)) for method in methods]
     for method in methods:
+        _check_directed(method, config)
         check_rule(method.label, method.rule, model.parameters)
     attack = build_attack(config, methods)
     maker = _SettingMaker(config, inputs, learning_rate, methods, model, progress, attack)
@@ -218,6 +219,15 @@ def as_algorithm(given: str | AlgorithmTable, config: schema.Config) -> Algorith
     return Algorithm(label_of(given), schedule=schedule, rule=rule, local=local, settings=settings)
 
 
+def _check_directed(method: Method, config: schema.Config) -> None:
+    """Refuse a method that mixes with symmetric weights where the directions of a link fire by themselves."""
+    if config.graph.directed and not runs_directed(method.rule):
+        known = [name for name, entry in ALGORITHMS.items() if entry.directed]
+        reason = "it mixes with symmetric weights, which needs both directions of a link to fire together"
+        allowed = f"one of {', '.join(known)} where graph.directed = true ({reason})"
+        raise InputError("algorithms", method.label, allowed)
+
+
 def _value_of(config: schema.Config, key: str) -> Any:
     """Return the value of a dotted key of a configuration."""
     found: Any = config
@@ -247,7 +257,9 @@ def _check_schedule(name: str, found: Any, drawn: Rates, seed: int) -> None:
         events = found(np.zeros(1, dtype=np.int64), Part.whole(graph, seed), drawn)
     if not isinstance(events, Events):
         raise InputError("algorithms", name, f"{allowed}; it gave a {type(events).__name__}")
-    for what, given, count in (("v", events.v, graph.n), ("v_hat", events.v_hat, graph.links)):
+    parts = [("v", events.v, graph.n), ("v_hat", events.v_hat, graph.links)]
+    parts += [("back", events.back, graph.links)] if events.back is not None else []
+    for what, given, count in parts:
         shape, dtype = np.shape(given), getattr(given, "dtype", type(given).__name__)
         if shape != (1, count) or dtype != np.bool_:
             wanted = f"{what} of shape (iterations, {count}), bool"

@@ -72,10 +72,13 @@ def setting(found: Setting) -> dict[str, np.ndarray]:
 
     Returns:
         ``edges`` (links, 2); ``d`` (clients,) and ``b`` (links,) at the first iteration; and, where the graph has them,
-        ``positions`` (clients, 2) and ``labels`` (clients,).
+        ``positions`` (clients, 2) and ``labels`` (clients,). Of a directed graph also ``arcs`` (links, 2), which of
+        i → j and j → i there are, and ``back`` (links,), the rates of j → i, where ``b`` are those of i → j.
     """
     graph, start = found.rates.graph, np.zeros(1, dtype=np.int64)
     out = {"edges": graph.edges, "d": found.rates.sgd(start)[0], "b": found.rates.link(start)[0]}
+    if graph.arcs is not None:
+        out |= {"arcs": graph.arcs, "back": found.rates.back(start)[0]}
     if graph.positions is not None:
         out["positions"] = graph.positions
     if graph.labels is not None:
@@ -97,6 +100,7 @@ def report(found: Setting, iterations: int) -> dict[str, Any]:
     return {
         "clients": found.rates.graph.n,
         "links": found.rates.graph.links,
+        **({"arcs": len(found.rates.graph.arc_list)} if found.rates.graph.directed else {}),
         "clipped_sgd_rates": sgd,
         "clipped_link_rates": link,
         "data": {key: list(value) if isinstance(value, tuple) else value for key, value in found.data.report.items()},

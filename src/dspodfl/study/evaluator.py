@@ -89,7 +89,7 @@ class Evaluator:
                 "seed": run.seed,
                 "iteration": snapshot.iteration,
                 **vars(counters),
-                **costs(counters, snapshot.iteration, run.link_bytes),
+                **costs(counters, snapshot.iteration, run.use_bytes),
                 "diverged": diverged or evaluated is None,
             }
             of_clients = None
@@ -162,14 +162,17 @@ class Evaluator:
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         if len(runs) == 1 and len(models[0]) > part:
             parts = models[0].split(part)
-            averages = _total(parts)[None] / len(models[0])
+            averages = _total(self._mean_rows(snapshot, runs[0]).split(part))[None] / len(models[0])
             consensus = [sum(float(_apart(some[None], averages)) for some in parts)]
         else:
             theta = torch.stack(models) if len(models) > 1 else models[0][None]  # (runs, clients, width)
             exact = theta.double()
-            averages = ordered_sum(exact, 1) / exact.shape[1]
+            rows = exact
+            if snapshot.averaged is not None:
+                rows = torch.stack([self._mean_rows(snapshot, r).double() for r in runs])
+            averages = ordered_sum(rows, 1) / exact.shape[1]
             consensus = _apart(exact, averages).tolist()
-            del exact
+            del exact, rows
         wanted = [
             some if picked is None else some[_there(picked, some)]
             for some, picked in zip(every, map(self._picked.__getitem__, runs), strict=True)
@@ -194,6 +197,16 @@ class Evaluator:
         if self._stack.runs[run].attack is None:
             return models
         return models[_there(np.flatnonzero(np.isin(clients, self._stack.runs[run].honest)), models)]
+
+    def _mean_rows(self, snapshot: Snapshot, run: int) -> Tensor:
+        """Return the rows of the honest clients of a run whose mean is its average model."""
+        rows = self._averaged(snapshot, self._stack.rows[run])
+        return self._honest(run, np.arange(len(rows)), rows)
+
+    @staticmethod
+    def _averaged(snapshot: Snapshot, rows: slice) -> Tensor:
+        """Rows of a run whose mean is its average model. Shape: (clients, width)."""
+        return (snapshot.packed if snapshot.averaged is None else snapshot.averaged)[rows]
 
     def _rounds(self, runs: list[int], split: Split) -> int:
         """Return the batches of the rank that has most: all ranks agree that often on whether to stop."""
@@ -222,7 +235,8 @@ class Evaluator:
         owned, places = self._held(run, split, team.rank)
         honest = self._honest(run, owned, own)
         parts = honest.split(part)
-        total = _total(parts) if len(honest) else own.new_zeros(problem.width, dtype=torch.float64)
+        mean_of = self._honest(run, owned, self._averaged(snapshot, split.shard.rows[run])).split(part)
+        total = _total(mean_of) if len(honest) else own.new_zeros(problem.width, dtype=torch.float64)
         average = team.all_reduce_sum(total) / len(self._stack.runs[run].honest)
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:

@@ -33,7 +33,8 @@ class Recorder:
                     break
                 del parts[first]
                 if first < start:
-                    parts[first] = Events(before.v[: start - first], before.v_hat[: start - first])
+                    back = None if before.back is None else before.back[: start - first]
+                    parts[first] = Events(before.v[: start - first], before.v_hat[: start - first], back)
             parts[start] = block.events(n)
 
     def redraw(self, runs: Sequence[Run], wave: list[int], iterations: int) -> None:
@@ -50,4 +51,5 @@ class Recorder:
         """What fired in the first iterations of a run. Shapes: (iterations, clients), (iterations, links)."""
         parts = self._parts[run].values()
         v, v_hat = (np.concatenate([getattr(part, name) for part in parts])[:iterations] for name in ("v", "v_hat"))
-        return Events(v, v_hat)
+        back = [part.back for part in parts if part.back is not None]
+        return Events(v, v_hat, np.concatenate(back)[:iterations] if back else None)

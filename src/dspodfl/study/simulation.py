@@ -306,4 +306,4 @@ def _given_graph(graph: Any, config: Config) -> Graph | None:
     if graph is None:
         return None
     explicit = "clients" in config.model_fields_set and "count" in config.clients.model_fields_set
-    return as_graph(graph, config.clients.count if explicit else None)
+    return as_graph(graph, config.clients.count if explicit else None, directed=config.graph.directed)

@@ -104,7 +104,7 @@ def _count(config: schema.Config, inputs: UserInputs) -> int:
     if inputs.graph is not None:
         counts["the graph given"] = len(inputs.graph) if isinstance(inputs.graph, nx.Graph) else inputs.graph.n
     elif isinstance(config.graph, graph_tables.FileGraph):
-        counts[config.graph.file] = read_graph(config.graph.file).n
+        counts[config.graph.file] = read_graph(config.graph.file, directed=config.graph.directed).n
     if isinstance(inputs.data, Federation):
         counts["the shards given"] = inputs.data.clients
     elif inputs.data is None and isinstance(config.data, data_tables.Npz):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import draws_independently
+from dspodfl.algorithms import by_direction, draws_independently
 from dspodfl.engine import LocalTransport, Piece, Run, Shard, Split, Stack, Transport, crossings
 from dspodfl.errors import ConfigError, DataError, InputError, OutOfMemoryError
 from dspodfl.problem.data import restrict_to_clients
@@ -314,6 +314,9 @@ def expected_rows(run: Run, owner: np.ndarray, first: int, last: int, block: int
         p = run.schedule.probabilities(k, run.rates)[1]
         p = 1.0 - (1.0 - p) ** 2 if run.rates.two_sided else p
         p = run.rates.marginal(np.ones((1, run.clients)), p)[1]
+        if run.directed:  # one direction that fires is enough
+            there, back = by_direction(p, len(edges))
+            p = 1.0 - (1.0 - there) * (1.0 - back)
         present = run.topology.at(k)[0]
         p = np.broadcast_to(p if present is None else p * present, (len(k), len(edges)))
         total += sum(float(pairs.expected(row).sum()) for row in p)

@@ -15,6 +15,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
 
 from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import style
@@ -24,6 +25,8 @@ _LABELLED = 60
 """Up to this number of clients there is room for their names."""
 _LINKS = 20_000
 """More links than these cannot be distinguished; this number of them is drawn, evenly chosen."""
+_ARROWS = 2_000
+"""Arcs that are drawn of a directed graph, at most; each is an object of its own."""
 _SCALE = (0.1, 0.5, 1.0)
 """The rates that the legend shows."""
 _CLIENTS = LinearSegmentedColormap.from_list("rates", ["#FBE3CF", "#E8853A", "#7A2E00"])
@@ -35,7 +38,8 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
 
     Args:
         setting: ``d`` (clients,), ``b`` (links,), ``edges`` (links, 2), and where known ``positions`` (clients, 2) and
-            ``labels`` (clients,).
+            ``labels`` (clients,). Of a directed graph also ``arcs`` (links, 2) and ``back`` (links,): each direction
+            is an arrow, as wide as its own rate.
         title: Put before the numbers of clients and links.
 
     Returns:
@@ -50,7 +54,12 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=(6, 5.6), layout="constrained")
         axis = figure.subplots()
-        shown = _links(axis, at, b, edges, widest)
+        arcs = setting.get("arcs")
+        if arcs is None:
+            shown, whole = _links(axis, at, b, edges, widest), len(edges)
+        else:
+            rates, radius = np.stack([b, np.asarray(setting["back"])], axis=1), np.sqrt(_area(d, largest) / np.pi)
+            shown, whole = _arrows(axis, at, rates, edges, np.asarray(arcs), widest, radius), int(np.sum(arcs))
         axis.scatter(
             at[:, 0],
             at[:, 1],
@@ -70,8 +79,8 @@ def network(setting: Mapping[str, Any], title: str = "") -> Figure:
         if len(d) > _LABELLED:
             bar = ScalarMappable(Normalize(0, 1), _CLIENTS)
             figure.colorbar(bar, ax=axis, shrink=0.5, pad=0.01, label="SGD rate d").outline.set_linewidth(0.4)
-        text = f"{_counted(len(d), 'client')}, {_counted(len(edges), 'link')}"
-        some = f" ({formatting.count(shown)} of them drawn)" if shown < len(edges) else ""
+        text = f"{_counted(len(d), 'client')}, {_counted(whole, 'link' if arcs is None else 'arc')}"
+        some = f" ({formatting.count(shown)} of them drawn)" if shown < whole else ""
         style.legend(figure, *_legend(largest, widest), f"{title}{text}{some}", columns=len(_SCALE))
         style.note(
             figure,
@@ -114,6 +123,34 @@ def _links(axis: Axes, at: np.ndarray, b: np.ndarray, edges: np.ndarray, widest:
         )
     )
     return len(chosen)
+
+
+def _arrows(
+    axis: Axes, at: np.ndarray, b: np.ndarray, edges: np.ndarray, arcs: np.ndarray, widest: float, radius: np.ndarray
+) -> int:
+    """Draw the arcs as bent arrows, so that both directions of a link are seen; returns how many."""
+    link, way = np.nonzero(arcs)
+    if len(link) > _ARROWS:
+        some = np.linspace(0, len(link) - 1, _ARROWS).astype(int)
+        link, way = link[some], way[some]
+    faint = float(np.clip(18 / np.sqrt(max(1, len(link))), 0.3, 0.7))
+    for ends, backwards, rate in zip(edges[link].tolist(), way.tolist(), b[link, way].tolist(), strict=True):
+        source, target = reversed(ends) if backwards else ends
+        arrow = FancyArrowPatch(
+            tuple(at[source]),
+            tuple(at[target]),
+            arrowstyle="-|>",
+            mutation_scale=10,
+            connectionstyle="arc3,rad=0.08",
+            shrinkA=float(radius[source]),
+            shrinkB=float(radius[target]),
+            linewidth=float(_width(np.array(rate), widest)),
+            color=_LINK_COLOUR,
+            alpha=faint,
+            zorder=1,
+        )
+        axis.add_patch(arrow)
+    return len(link)
 
 
 def _names(axis: Axes, at: np.ndarray, names: list[str], d: np.ndarray) -> None:

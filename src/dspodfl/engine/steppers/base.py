@@ -18,13 +18,14 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
+from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel, runs_directed
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.steppers.compiled import Compiled
 from dspodfl.engine.steppers.cuda_linear import CudaLinear
 from dspodfl.engine.steppers.cuda_network import CudaNetwork
 from dspodfl.engine.steppers.plain import Plain
+from dspodfl.errors import InputError
 from dspodfl.problem import Problem
 
 _FUSED = (Compiled, CudaLinear, CudaNetwork)
@@ -74,7 +75,12 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
 
     Returns:
         A stepper at the initial models.
+
+    Raises:
+        InputError: A run is directed, and the rule does not declare that it runs on directed graphs.
     """
+    if split.shard.stack.directed and not runs_directed(rule):
+        raise InputError("graph.directed", True, f"false for the rule {type(rule).__name__}, which mixes both ways")
     fused = fused_kernel(rule) == SIMULTANEOUS
     plain = problem.full is not None or split.shard.stack.attack is not None  # the kernels take minibatches and models
     for stepper in _FUSED if fused and not plain else ():

@@ -53,7 +53,8 @@ class Plain:
 
     def load(self, block: Block) -> None:
         """Take the events of the next block."""
-        self._mixer.load(block.active)
+        if block.into is None:  # on directed graphs rules exchange, and never mix
+            self._mixer.load(block.active)
         self._stage.load(block)
 
     def advance(self, first: int, last: int) -> None:

@@ -29,12 +29,15 @@ def packed(events: Mapping[tuple[str, int], RunEvents]) -> dict[str, np.ndarray]
         events: The events of each run, by algorithm and seed.
 
     Returns:
-        ``algorithm/seed/v``, ``…/v_hat``, with the graph's ``…/edges`` and the ``…/shape``.
+        ``algorithm/seed/v``, ``…/v_hat``, with the graph's ``…/edges`` and the ``…/shape``; of a directed graph also
+        ``…/back``.
     """
     out = {}
     for (algorithm, seed), (e, edges) in events.items():
         key = f"{algorithm}/{seed}"
         out[f"{key}/v"], out[f"{key}/v_hat"] = np.packbits(e.v, axis=1), np.packbits(e.v_hat, axis=1)
+        if e.back is not None:
+            out[f"{key}/back"] = np.packbits(e.back, axis=1)
         out[f"{key}/edges"] = edges
         out[f"{key}/shape"] = np.array([*e.v.shape, e.v_hat.shape[1]])
     return out
@@ -96,8 +99,9 @@ def replay(path: str | Path, algorithm: str, seed: int) -> Replay:
 
 def _unpacked(archive: Mapping[str, np.ndarray], key: str) -> tuple[Events, np.ndarray]:
     _, n, links = archive[f"{key}/shape"].tolist()
-    v, v_hat = (
+    directed = f"{key}/back" in archive
+    events = (
         np.unpackbits(archive[f"{key}/{part}"], axis=1, count=count).astype(bool)
-        for part, count in (("v", n), ("v_hat", links))
+        for part, count in (("v", n), ("v_hat", links), *([("back", links)] if directed else []))
     )
-    return Events(v, v_hat), archive[f"{key}/edges"]
+    return Events(*events), archive[f"{key}/edges"]

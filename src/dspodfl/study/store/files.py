@@ -258,7 +258,7 @@ _SIGNS: dict[str, Callable[[Path], bool]] = {
     r"(metrics|[0-9a-f]{16})\.parquet": _METRICS,
     r"clients\.parquet": _parquet("algorithm", "seed", "client", "degree", "samples"),
     r"setting\.npz": _npz(r"-?\d+/\w+\.npy"),
-    r"events\.npz": _npz(r".*/-?\d+/(v|v_hat|edges|shape)\.npy"),
+    r"events\.npz": _npz(r".*/-?\d+/(v|v_hat|back|edges|shape)\.npy"),
     r"summary\.json": _json({"study", "algorithms"}),
     r"result\.json": _json({"name", "axes", "verdicts"}, {"axes", "rows"}, {"guaranteed", "constants", "algorithms"}),
     r"grid\.json": _json({"name", "axes", "read", "cells"}),
