@@ -208,3 +208,19 @@ def test_rates_that_are_redrawn_are_followed():
     budget = Budget("normalized_delay", 300.0)
     (found,) = last_iterations([replace(run, budget=budget, cap=10**5)])
     assert found == pytest.approx(expected(run, budget), rel=0.1)
+
+
+def test_where_exchanges_are_rare_and_dear_a_run_is_expected_to_end_where_its_own_events_end_it():
+    """The mean cost of an iteration would say 3: most iterations cost next to nothing."""
+
+    def rare(k, part, rates):
+        every = np.asarray(k) % 20 == 19
+        return Events(np.ones((len(k), len(part.client)), bool), np.repeat(every[:, None], len(part.link), axis=1))
+
+    data = classified()
+    run = limited(
+        "dspodfl", 0, Budget("delay", 300.0), data=data, schedule=rare, sgd=FixedValues(1.0), link=FixedValues(0.005)
+    )
+    (end,) = last_iterations([replace(run, cap=200)])
+    assert end > 10 and expected(run, run.budget) == end
+    assert cap(run, run.budget, None)[0] >= end

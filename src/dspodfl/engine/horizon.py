@@ -60,12 +60,12 @@ def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
     while k < longest:
         rows = np.arange(k, min(k + (1 if constant else length), longest))
         cost = _expected_costs(run, budget, rows)
+        total = spent + np.cumsum(cost)
+        if not constant and total[-1] >= budget.value:
+            return k + int(np.argmax(total >= budget.value)) + 1
         if constant or k * entities > _MAX_ELEMENTS or len(cost) < len(rows):
             mean = float(np.mean(cost)) if k == 0 else (spent + float(np.sum(cost))) / (k + len(cost))
             return k + math.ceil((budget.value - spent) / mean) if mean > 0 else math.inf
-        total = spent + np.cumsum(cost)
-        if total[-1] >= budget.value:
-            return k + int(np.argmax(total >= budget.value)) + 1
         spent, k = float(total[-1]), k + len(rows)
     return math.inf
 
