@@ -26,8 +26,8 @@ def final(rule, seed=0, **how):
 
 def test_with_one_step_the_last_gradients_of_all_are_exact_and_those_of_uploaders_are_not():
     for rate in (1.0, 2.0):
-        assert of_server(final(Anarchic("cs", 1, rate), iterations=3000)) < 1e-14
-        off = [of_server(final(Anarchic("cd", 1, rate), seed=seed, iterations=1000)) for seed in range(5)]
+        assert of_server(final(Anarchic("cs", 1, rate), iterations=1500)) < 1e-12
+        off = [of_server(final(Anarchic("cd", 1, rate), seed=seed, iterations=400)) for seed in range(5)]
         assert np.mean(off) > 0.15
 
 

@@ -61,8 +61,8 @@ class FedAvg:
             count, (total,) = told(at, joined, theta)
             mean = total / count.clamp(min=1)
             theta = (theta + self.server_rate * (mean - theta)).where(server & (count > 0), theta)
-        scale = at.lr * at.v * (joined if place < self.steps else joined & False)
-        return theta - at.gradient(theta, scale), state
+        moved = theta - at.gradient(theta, at.lr * at.v)
+        return moved.where(joined, theta) if place < self.steps else theta, state
 
     def sent(self, p: int) -> int:
         """A model in one direction is half a model in each."""
