@@ -9,7 +9,7 @@ from tests.algorithms import instance
 from tests.algorithms.instance import N, gradient
 from tests.algorithms.served import SMALL, after_each, begun, of_server, random_events
 
-from dspodfl.algorithms import Algorithm, Draws, make
+from dspodfl.algorithms import Algorithm, make
 from dspodfl.algorithms.methods.fedavg import FedAvg
 from dspodfl.algorithms.star import Rounds
 from dspodfl.algorithms.with_server import is_server, told
@@ -21,7 +21,7 @@ CONTRACT = {"graph": SMALL, "moves_the_mean": True, "settings": {"steps": 2}}
 
 
 def final(rule, *, share=1.0, **how):
-    return instance.models(rule, schedule=Rounds(rule.steps, share, Draws("fedavg")), **how)
+    return instance.models(rule, schedule=Rounds(rule.steps, share), **how)
 
 
 @pytest.mark.parametrize(("alpha", "found"), [(0.1, 0.0196), (0.05, 0.0111), (0.025, 0.0059)])
@@ -45,7 +45,7 @@ def loop(v, v_hat, steps, rate, alpha=0.05, *, everyone=False, stale=False):
         place = k % (steps + 1)
         if place == 0:
             joined = {i for i in range(N) if v_hat[k, i]}
-            theta |= {} if stale else {i: x for i in joined}
+            theta |= {} if stale else dict.fromkeys(joined, x)
         if place == steps:
             some = [i for i in range(N) if v_hat[k, i] and (everyone or i in joined)]
             x = x + rate * np.mean([theta[i] - x for i in some], axis=0) if some else x
@@ -95,7 +95,7 @@ def test_a_round_has_its_clients_from_beginning_to_end():
     graph = Rounds().graph(Graph.from_edges(10, []))
     rates = Rates(graph, 0, FixedValues(1.0), FixedValues(0.5))
     k, part = np.arange(60), Part.whole(graph, 3)
-    events = Rounds(4, 0.3, Draws("fedavg"))(k, part, rates)
+    events = Rounds(4, 0.3)(k, part, rates)
     v, v_hat = events.v.reshape(12, 5, 11), events.v_hat.reshape(12, 5, 10)
     some = v_hat[:, 0]
     assert (some.sum(axis=1) == 3).all()
@@ -112,7 +112,7 @@ def test_events_do_not_depend_on_blocks_and_parts():
     graph = Rounds().graph(Graph.from_edges(6, []))
     rates = Rates(graph, 0, FixedValues(1.0), FixedValues(0.5))
     for share in (0.5, "rates"):
-        schedule, part = Rounds(3, share, Draws("fedavg")), Part.whole(graph, 3)
+        schedule, part = Rounds(3, share), Part.whole(graph, 3)
         whole = schedule(np.arange(40), part, rates)
         pieces = [schedule(np.arange(a, a + 5), part, rates) for a in range(0, 40, 5)]
         assert np.array_equal(whole.v, np.concatenate([piece.v for piece in pieces]))

@@ -8,7 +8,6 @@ from tests.algorithms import instance
 from tests.algorithms.instance import N, gradient
 from tests.algorithms.served import SMALL, after_each, begun, of_server, random_events
 
-from dspodfl.algorithms import Draws
 from dspodfl.algorithms.learning_rate import Diminishing
 from dspodfl.algorithms.methods.fedavg import FedAvg
 from dspodfl.algorithms.methods.scaffold import Scaffold
@@ -16,7 +15,7 @@ from dspodfl.algorithms.star import Rounds
 from dspodfl.algorithms.with_server import told
 
 CONTRACT = {"graph": SMALL, "moves_the_mean": True, "settings": {"steps": 2}}
-THREE_OF_8 = Rounds(5, 3 / 8, Draws("scaffold"))
+THREE_OF_8 = Rounds(5, 3 / 8)
 
 
 @dataclass(frozen=True)

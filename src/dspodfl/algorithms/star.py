@@ -6,7 +6,7 @@ anarchy     clients step with probability d_i and talk to the server with probab
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +20,8 @@ from dspodfl.rng import Stream
 
 STEPS = 5
 """Steps of a client in a round, unless they are given."""
+_DRAWS = Draws("rounds")
+"""Random words that decide who takes part in a round."""
 RATES = "rates"
 """Clients take part with the rates of their links."""
 
@@ -46,19 +48,18 @@ def star(base: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Rounds of E + 1 iterations: at the first, the clients of the round receive; from it on they take E steps; at the
-    last they send.
+    """Rounds of E + 1 iterations: clients receive at the first, take E steps from it on, and send at the last.
+
+    Methods that proceed in rounds have the same clients in them.
 
     Attributes:
         steps: E.
         share: The share of the clients that take part in a round, drawn without replacement; "rates": each client takes
             part with the rate b_i of its link.
-        draws: Random words of the method.
     """
 
     steps: int = STEPS
     share: float | Literal["rates"] = 1.0
-    draws: Draws = field(default=Draws("rounds"))
 
     def graph(self, base: Graph) -> Graph:
         """Return the star of the clients of a graph.
@@ -92,11 +93,11 @@ class Rounds:
             fires = rng.bernoulli(word[..., 0], b)
             found[:, :server] = fires | rng.bernoulli(word[..., 1], b) if rates.two_sided else fires
             return found
-        count = max(1, round(self.share * server))
+        count = max(1, round(float(self.share) * server))
         if count == server:
             found[:, :server] = True
             return found
-        word = self.draws.clients(rounds, Part.whole(rates.graph, part.seed))[:, :server, 0]
+        word = _DRAWS.clients(rounds, Part.whole(rates.graph, part.seed))[:, :server, 0]
         some = np.argsort(word, axis=1, kind="stable")[:, :count]
         np.put_along_axis(found, some, True, axis=1)
         return found
@@ -143,20 +144,17 @@ class Anarchy:
         return draw(k, part, p[:, part.client], q[:, part.link], two_sided=rates.two_sided)
 
 
-def rounds(
-    steps: int = STEPS, share: float | Literal["rates"] = 1.0, draws: Draws = Draws("rounds")  # noqa: B008
-) -> Rounds:
+def rounds(steps: int = STEPS, share: float | Literal["rates"] = 1.0) -> Rounds:
     """Return the schedule of FedAvg: rounds in which some clients receive, take steps and send.
 
     Args:
         steps: E, the steps of a client in a round.
         share: The share of the clients that take part in a round, or "rates".
-        draws: Random words of the method.
 
     Returns:
         The schedule.
     """
-    return Rounds(steps, share, draws)
+    return Rounds(steps, share)
 
 
 anarchy = Anarchy()

@@ -119,8 +119,8 @@ class Evaluator:
             return self._evaluate_first(snapshot, runs, stop)
         served = [r for r in runs if self._stack.runs[r].server]
         if served:
-            found = self._evaluate_servers(snapshot, served, stop)
-            return found | self._evaluate(snapshot, [r for r in runs if r not in found], stop)
+            others = self._evaluate(snapshot, [r for r in runs if r not in served], stop)
+            return others | self._evaluate_servers(snapshot, served, stop)
         if self._split.transport.ranks > 1:
             check = _Batches(self._on_batch, stop, self._split, self._rounds(runs, self._split))
             return {r: self._evaluate_split(snapshot, r, self._split, check) for r in runs}

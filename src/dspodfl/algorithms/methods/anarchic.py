@@ -24,7 +24,7 @@ ENTRY = Entry(
     rule=f"{__name__}:Anarchic",
     settings={
         "form": Setting(
-            line="the mean is over those who upload (cd, cross-device) or over the last of every client (cs, cross-silo)",
+            line="the mean is over those who upload (cd: cross-device) or the last of all clients (cs: cross-silo)",
             allowed=f"one of {', '.join(FORMS)}",
             check=lambda value: value in FORMS,
         ),
@@ -44,7 +44,8 @@ ENTRY = Entry(
     order=61,
     server=True,
     takes_local=False,
-    update="θ_i ← x where its link fires, then θ_i ← θ_i − αg_i, K_i times\nḡ_i = (x_i − θ_i)/(αK_i), x_i: where it began\n"
+    update="θ_i ← x where its link fires, then θ_i ← θ_i − αg_i, K_i times\n"
+    "ḡ_i = (x_i − θ_i)/(αK_i), x_i: where it began\n"
     "cd: x ← x − η mean of ḡ_i over those who upload\ncs: x ← x − η(1/n) Σ_i ḡ_i, the last of each",
     when="Clients come and go as they like. cd goes towards clients that upload often; cs does not: it is exact with "
     f"steps = 1, else off by about αK. {EVALUATED}",
@@ -89,7 +90,7 @@ class Anarchic:
             count, (total,) = told(at, ready, gradient)
             mean = total / count.clamp(min=1)
         else:
-            count, held = at.exchange((ready.to(theta.dtype), gradient), _everything, _remember, held)
+            count, _ = at.exchange((ready.to(theta.dtype), gradient), _everything, _remember, held)  # changed in place
             mean = at.total(held)[0] / (at.n - 1)
         return (theta - self.server_rate * at.lr * mean).where(server & (count > 0), theta), held
 

@@ -49,8 +49,8 @@ class Scaffold:
 
     def init(self, theta: Tensor, links: int) -> tuple[Tensor, ...]:
         """Round received last (as FedAvg), c_i or c, x and c as a client received them, the sum of its α since."""
-        zero = theta.new_zeros(theta.shape)
-        return theta.new_zeros((len(theta), 1)).long(), zero, zero.clone(), zero.clone(), theta.new_zeros((len(theta), 1))
+        zero, none = theta.new_zeros(theta.shape), theta.new_zeros((len(theta), 1))
+        return none.long(), zero, zero.clone(), zero.clone(), none
 
     def step(self, theta: Tensor, state: Any, at: Step) -> tuple[Tensor, Any]:
         """One iteration: messages first, then steps."""
