@@ -136,3 +136,13 @@ def test_a_round_sends_a_model_down_and_one_up():
 def test_bad_settings_are_refused(key, value):
     with pytest.raises(InputError, match=key):
         make(Algorithm("fedavg", schedule="fedavg", rule="fedavg", settings={key: value}))
+
+
+def test_scaffold_has_the_same_clients_in_its_rounds():
+    (here, _), (there, _) = (
+        make(Algorithm(name, schedule=name, rule=name, settings={"share": 0.5})) for name in ("fedavg", "scaffold")
+    )
+    graph = here.graph(Graph.from_edges(6, []))
+    rates = Rates(graph, 0, FixedValues(1.0), FixedValues(0.5))
+    both = [schedule(np.arange(60), Part.whole(graph, 3), rates).v for schedule in (here, there)]
+    assert np.array_equal(*both)

@@ -84,5 +84,5 @@ class Entry:
             "exact" if self.exact else "neighbourhood",
             f"sends {self.sends}",
             "sporadic" if self.sporadic else "not sporadic",
-            "star with a server" if self.server else "directed" if self.directed else "undirected",
+            "star" if self.server else "directed" if self.directed else "undirected",
         )

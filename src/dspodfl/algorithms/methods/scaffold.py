@@ -25,7 +25,7 @@ ENTRY = Entry(
     order=62,
     server=True,
     exact=True,
-    sends="2 models down, 2 models up, a round",
+    sends="2 models down or up",
     sporadic=False,
     takes_local=False,
     update="θ_i ← x for i in S\nθ_i ← θ_i − α(g_i − c_i + c), E times\nc_i⁺ = c_i − c + (x − θ_i)/(Eα)\n"
