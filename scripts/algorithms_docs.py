@@ -55,7 +55,7 @@ def section(name: str, entry: Entry) -> str:
     rows = list(_settings(entry))
     if rows:
         parts.append("\n".join(["| setting | default | allowed | meaning |", "|---|---|---|---|", *rows]))
-    if entry.takes_local:
+    if entry.takes_local and not entry.server:
         parts.append("It steps along the gradients of its clients, and takes `inverse_rates` and `cap`.")
     if entry.reference:
         parts.append(f"Reference: {entry.reference}.")

@@ -141,6 +141,8 @@ def make_run(
     schedule = schedule or named(algorithm)
     own = own_graph(schedule, topology.graph)
     graph = topology.graph if own is None else own.graph
+    if isinstance(data, Federation) and graph.server and data.clients == graph.clients:
+        data = data.with_server(graph.clients)
     drawn = Rates(graph, seed, sgd or Uniform(), link or Uniform(), **rates)
     return Run(
         algorithm=algorithm,

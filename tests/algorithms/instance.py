@@ -55,7 +55,7 @@ def models(rule, *, schedule="dspodfl", alpha=0.05, iterations=2000, d=1.0, b=1.
         schedule=None if isinstance(schedule, str) else schedule,
         learning_rate=Constant(alpha) if isinstance(alpha, float) else alpha,
     )
-    initial = torch.zeros(N, 3, dtype=torch.float64) if start is None else start
+    initial = torch.zeros(run.clients, 3, dtype=torch.float64) if start is None else start
     return final([run], MODEL, iterations=iterations, rule=rule, initial=[initial])[0]
 
 

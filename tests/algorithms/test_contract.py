@@ -1,5 +1,6 @@
 """What every registered rule must pass: the properties of docs/algorithms.md, one parametrized list."""
 
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -160,10 +161,12 @@ def test_without_gradients_models_become_equal(name):
 
 @pytest.mark.parametrize("name", without("draws"))
 def test_relabelled_clients_have_the_same_models(name):
-    order = np.random.default_rng(1).permutation(N)  # client i becomes order[i]
     graph = graph_of(name)
+    order = np.random.default_rng(1).permutation(graph.clients)  # client i becomes order[i]
+    order = np.append(order, N - 1) if graph.server else order  # a server is the last
     edges = order[graph.edges]
     other = Graph.from_edges(N, [tuple(sorted(edge)) for edge in edges.tolist()])
+    other = replace(other, server=graph.server)
     place = [next(e for e, edge in enumerate(other.edges.tolist()) if edge == sorted(one)) for one in edges.tolist()]
     v, v_hat = random_events(40, graph)
     new_v, new_v_hat = np.empty_like(v), np.empty_like(v_hat)

@@ -68,6 +68,8 @@ class Entry:
     """Whether steps are along plain gradients, so that ``local`` transformations and ``inverse_rates`` make sense."""
     complete: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether it uses the links of all pairs of clients in place of [graph], by its settings; None: it never does."""
+    server: bool = False
+    """Whether it has a server: it runs on a star of the clients and the server in place of [graph]."""
     update: str = ""
     """The update as docs/algorithms.md prints it: one formula a line, in the notation of that page."""
     when: str = ""
@@ -82,5 +84,5 @@ class Entry:
             "exact" if self.exact else "neighbourhood",
             f"sends {self.sends}",
             "sporadic" if self.sporadic else "not sporadic",
-            "directed" if self.directed else "undirected",
+            "star" if self.server else "directed" if self.directed else "undirected",
         )

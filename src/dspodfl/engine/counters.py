@@ -248,10 +248,17 @@ def costs_of(run: Run, k: np.ndarray, degree: np.ndarray) -> tuple[np.ndarray, n
     """
     edges, rates = run.rates.graph.edges, run.rates
     if not run.directed:
-        return costs(edges, run.clients, rates.sgd(k), rates.link(k), degree, run.link_models)
+        step, use = costs(edges, run.clients, rates.sgd(k), rates.link(k), degree, run.link_models)
+        return (_without_server(step) if run.server else step), use
     step, _ = costs(edges[:0], run.clients, rates.sgd(k), np.ones((1, 0)), degree)
     into = run.topology.arcs_at(k).in_degree
     return step, arc_costs(edges, run.clients, rates.link(k), rates.back(k), into) * run.link_models
+
+
+def _without_server(step: np.ndarray) -> np.ndarray:
+    """What steps cost where the last node takes none: the mean is over the others. Shape: (iterations or 1, nodes)."""
+    nodes = step.shape[1]
+    return np.append(step[:, :-1] * (nodes / (nodes - 1)), np.zeros((len(step), 1)), axis=1)
 
 
 @dataclass(frozen=True, eq=False)

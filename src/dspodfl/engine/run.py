@@ -41,8 +41,18 @@ class Run:
 
     @property
     def clients(self) -> int:
-        """The number of clients, m."""
+        """The number of rows, m: of the clients, and of a server where there is one, which is the last."""
         return self.rates.graph.n
+
+    @property
+    def server(self) -> bool:
+        """Whether the last row is that of a server, whose model is evaluated in place of those of the clients."""
+        return self.rates.graph.server
+
+    @property
+    def members(self) -> int:
+        """The number of clients: of all rows but that of a server."""
+        return self.rates.graph.clients
 
     def step_sizes(self, k: np.ndarray) -> np.ndarray:
         """Return the step sizes of the clients: α, or α/p_i by ``inverse_cap``.
@@ -67,8 +77,8 @@ class Run:
 
     @property
     def honest(self) -> np.ndarray:
-        """The clients that do not attack, (honest,), ascending."""
-        every = np.arange(self.clients)
+        """The clients that do not attack, (honest,), ascending; a server is none."""
+        every = np.arange(self.members)
         return every if self.attack is None else np.setdiff1d(every, self.attack.clients)
 
     @property

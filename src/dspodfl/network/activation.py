@@ -154,8 +154,9 @@ class Activation:
     def _of_clients(self, process: Process | None, stream: Stream, field: str) -> States | None:
         if process is None:
             return None
-        i = np.arange(self.graph.n)
-        return process.states(Entities(self.seed, stream, i, np.zeros_like(i), field))
+        i = np.arange(self.graph.clients)
+        found = process.states(Entities(self.seed, stream, i, np.zeros_like(i), field))
+        return _with_server(found) if self.graph.server else found
 
     @cached_property
     def _last(self) -> list[tuple[tuple[int, int], tuple[np.ndarray, np.ndarray]]]:
@@ -225,3 +226,13 @@ class Activation:
         here = links[:, part.link]
         back = None if events.back is None else events.back & here
         return Events(events.v & clients[:, part.client], events.v_hat & here, back)
+
+
+def _with_server(clients: States) -> States:
+    """The states of some clients and of a server, which is always on."""
+
+    def on(k: np.ndarray) -> np.ndarray:
+        found = clients.on(k)
+        return np.concatenate([found, np.ones((len(found), 1), dtype=bool)], axis=1)
+
+    return States(on, np.append(clients.share, 1.0))

@@ -26,6 +26,7 @@ class Graph:
         positions: The positions of the clients, shape (n, 2), if they have some.
         labels: The user's names of the clients, if there are some.
         arcs: Which directions each link (i, j) has, i → j and j → i, shape (links, 2), bool; None: undirected.
+        server: Whether the last node is no client but a server, which has neither data nor steps.
 
     >>> Graph.from_edges(3, [(2, 1), (0, 1)]).edges.tolist()
     [[0, 1], [1, 2]]
@@ -36,6 +37,12 @@ class Graph:
     positions: np.ndarray | None = field(default=None, compare=False)
     labels: tuple[str, ...] | None = None
     arcs: np.ndarray | None = None
+    server: bool = False
+
+    @property
+    def clients(self) -> int:
+        """The number of nodes that are clients: all but a server."""
+        return self.n - self.server
 
     @staticmethod
     def from_edges(

@@ -211,14 +211,15 @@ def capacities(
 ) -> FixedValues:
     """Capacities from a CSV file, as shares of a reference.
 
-    A client has its compute; a link has the lesser bandwidth of its two ends.
+    A client has its compute; a link has the lesser bandwidth of its two ends, or that of the client at a server.
     """
     from dspodfl.network.traces_io import read_capacities
 
     compute, bandwidth = read_capacities(file, graph, f"{field}.file").T
+    bandwidth = np.append(bandwidth, np.inf) if graph.server else bandwidth
     links = field.endswith("link")
     capacity = bandwidth[graph.edges].min(axis=1) if links else compute
-    whole = reference or float((bandwidth if links else compute).max())
+    whole = reference or float((bandwidth[: graph.clients] if links else compute).max())
     return FixedValues(np.minimum(capacity / whole, 1.0).tolist(), f"{field}.file")
 
 
@@ -266,11 +267,17 @@ class Rates:
             k: Iterations, shape (iterations,).
 
         Returns:
-            The rates, shape (iterations, clients), or (1, clients) where they never change; float64.
+            The rates, shape (iterations, clients), or (1, clients) where they never change; float64. That of a server,
+            which has no rate, is 1.
         """
+        d = self._of_clients(k)
+        return np.concatenate([d, np.ones((len(d), 1))], axis=1) if self.graph.server else d
+
+    def _of_clients(self, k: np.ndarray) -> np.ndarray:
+        """The same without a server."""
         d = self._at(k, "sgd")
         if self.diurnal is not None:
-            d = np.clip(d * self.diurnal.factor(k, self.graph.n, self.seed), self.floor, 1.0)
+            d = np.clip(d * self.diurnal.factor(k, self.graph.clients, self.seed), self.floor, 1.0)
         if self.growth is None:
             return d
         share = self.growth(np.asarray(k)) / self.growth(np.zeros(1, dtype=np.int64))
@@ -358,7 +365,7 @@ class Rates:
     def _clipped(self, what: str, epochs: int) -> int:
         if isinstance(self.sgd_law if what == "sgd" else self.link_law, FixedValues):
             return 0
-        step = max(1, _VALUES // max(1, self.graph.n if what == "sgd" else self.graph.links))
+        step = max(1, _VALUES // max(1, self.graph.clients if what == "sgd" else self.graph.links))
         count = 0
         for first in range(0, epochs, step):
             raw = self._draw(np.arange(first, min(first + step, epochs)), what)
@@ -375,11 +382,11 @@ class Rates:
         law = self.sgd_law if what == "sgd" else self.link_law
         if isinstance(law, FixedValues):
             return np.repeat(self._fixed_values(law, what)[None], len(epochs), axis=0)
-        out = np.empty((len(epochs), self.graph.n if what == "sgd" else self.graph.links))
+        out = np.empty((len(epochs), self.graph.clients if what == "sgd" else self.graph.links))
         step = max(1, _VALUES // max(1, len(epochs)))
         for first in range(0, out.shape[1], step):  # by parts: the words of a value take ten times its own memory
             if what == "sgd":
-                address: dict[str, Any] = {"i": np.arange(first, min(first + step, self.graph.n))}
+                address: dict[str, Any] = {"i": np.arange(first, min(first + step, self.graph.clients))}
             else:
                 some = self.graph.edges[first : first + step]
                 address = {"i": some[:, 0], "j": some[:, 1]} if what == "link" else {"i": some[:, 1], "j": some[:, 0]}
@@ -396,7 +403,7 @@ class Rates:
     def _fixed_values(self, law: FixedValues, what: str) -> np.ndarray:
         """Values that are given: one for each client or link; on a directed graph one for each arc, in order."""
         if what == "sgd":
-            return law.expand(self.graph.n, "clients")
+            return law.expand(self.graph.clients, "clients")
         if self.graph.arcs is None:
             return law.expand(self.graph.links, "links")
         table = np.zeros(self.graph.arcs.shape)

@@ -53,7 +53,7 @@ def read_rates(path: str, graph: Graph, field: str) -> list[float]:
         if not 0 < known[names] <= 1:
             raise InputError(f"{field}.file", value, f"a number in (0, 1] (of {'–'.join(names)} in {path})")
     pairs = graph.arc_list if graph.directed else graph.edges
-    entities: list[Sequence[int]] = pairs.tolist() if links else [[i] for i in range(graph.n)]
+    entities: list[Sequence[int]] = pairs.tolist() if links else [[i] for i in range(graph.clients)]
     names_of = [[graph.label(i) for i in entity] for entity in entities]
     wanted = [tuple(names if graph.directed else sorted(names)) for names in names_of]
     missing = [names for names in wanted if names not in known]

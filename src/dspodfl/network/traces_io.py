@@ -31,7 +31,7 @@ def read_trace(path: str, graph: Graph, field: str) -> list[np.ndarray]:
         InputError: The file cannot be read, or a line of it is not an interval of a client, which do not overlap; or it
             does not name every client.
     """
-    found: list[list[tuple[float, float, int]]] = [[] for _ in range(graph.n)]
+    found: list[list[tuple[float, float, int]]] = [[] for _ in range(graph.clients)]
     for line, client, (start, end) in _rows(path, graph, field, TRACE):
         if start < 0:
             _refuse(field, path, line, f"start = {start:g}, which must be at least 0")
@@ -63,7 +63,7 @@ def read_capacities(path: str, graph: Graph, field: str) -> np.ndarray:
     Raises:
         InputError: The file cannot be read, or does not name each client once with two numbers above 0.
     """
-    out = np.zeros((graph.n, 2))
+    out = np.zeros((graph.clients, 2))
     named: dict[int, int] = {}
     for line, client, values in _rows(path, graph, field, CAPACITIES):
         if client in named:
@@ -72,7 +72,7 @@ def read_capacities(path: str, graph: Graph, field: str) -> np.ndarray:
             if value <= 0:
                 _refuse(field, path, line, f"{name} = {value:g}, which must be above 0")
         named[client], out[client] = line, values
-    missing = next((i for i in range(graph.n) if i not in named), None)
+    missing = next((i for i in range(graph.clients) if i not in named), None)
     if missing is not None:
         raise InputError(field, path, f"a file with one row for each client: {graph.label(missing)} is missing")
     return out
@@ -86,7 +86,7 @@ def _rows(
         text = bounded.read_text(path)
     except (DataError, OSError) as error:
         raise InputError(field, path, f"a readable CSV file ({str(error).strip()})") from None
-    numbers = {graph.label(i): i for i in range(graph.n)}
+    numbers = {graph.label(i): i for i in range(graph.clients)}
     headed = False
     for line, content in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in content.partition("#")[0].split(",", 10)]

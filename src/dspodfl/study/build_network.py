@@ -112,7 +112,7 @@ def own_networks(
             unweighted = own_graph(schedule, shared.rates.graph)
         its = shared.rates
         if unweighted is not None:
-            _check_own_graph(config, label)
+            _check_own_graph(config, label, server=unweighted.graph.server)
             key = unweighted.graph.edges.tobytes()
             if key not in drawn:
                 drawn[key] = maker.rates(unweighted.graph, learning_rate)
@@ -124,10 +124,13 @@ def own_networks(
     return found
 
 
-def _check_own_graph(config: schema.Config, label: str) -> None:
-    """Refuse an algorithm with a graph of its own where it has no meaning: links that come and go, listed rates."""
+def _check_own_graph(config: schema.Config, label: str, *, server: bool) -> None:
+    """Refuse an algorithm with a graph of its own where it has no meaning: links that come and go, listed rates.
+
+    Links to a server are none of [graph], and stay whatever becomes of those.
+    """
     kind, law = config.graph.dynamics.kind, config.rates.link.law
-    if kind != "static":
+    if kind != "static" and not server:
         allowed = f"another algorithm where graph.dynamics.kind = {kind!r}: it runs on a graph of its own, which stays"
         raise InputError("algorithms", label, allowed)
     if law in ("list", "csv"):

@@ -38,7 +38,7 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: 
         held: What the clients of each seed hold, as `members` returns it.
 
     Returns:
-        A row for each run and client; empty where ``held`` is.
+        A row for each run and client, none for servers; empty where ``held`` is.
     """
     tables = []
     if not held:
@@ -50,13 +50,13 @@ def clients(runs: Sequence[Run], accuracies: Mapping[int, Tensor | None], held: 
                 {
                     "algorithm": run.algorithm,
                     "seed": run.seed,
-                    "client": np.arange(run.clients),
-                    "name": [graph.label(i) for i in range(run.clients)],
+                    "client": np.arange(run.members),
+                    "name": [graph.label(i) for i in range(run.members)],
                     "degree": held[run.seed][2],
-                    "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0],
+                    "d": run.rates.sgd(np.zeros(1, dtype=np.int64))[0, : run.members],
                     "samples": held[run.seed][0],
                     "labels": held[run.seed][1],
-                    **({} if run.attack is None else {"attacker": ~np.isin(np.arange(run.clients), run.honest)}),
+                    **({} if run.attack is None else {"attacker": ~np.isin(np.arange(run.members), run.honest)}),
                     "final_accuracy": np.nan if final is None else final.numpy(),
                 }
             )

@@ -55,7 +55,9 @@ class Evaluator:
         self._stack, self._problem, self._split = stack, problem, split or Split.local(stack)
         self._unchanged_without_events = unchanged_without_events
         self._seen: dict[int, tuple[tuple[int, int], RunEvaluation]] = {}
-        self._picked = [evaluated_clients(run.seed, run.clients, clients, run.honest) for run in stack.runs]
+        self._picked = [
+            None if run.server else evaluated_clients(run.seed, run.clients, clients, run.honest) for run in stack.runs
+        ]
         self._on_batch = on_batch
 
     def evaluate(self, snapshot: Snapshot, stop: Stop | None = None) -> tuple[list[MetricsRow], list[Tensor | None]]:
@@ -103,7 +105,7 @@ class Evaluator:
 
     def _of_all_clients(self, r: int, accuracies: Tensor) -> Tensor:
         """Return the accuracies of all clients of a run, NaN where one is not evaluated."""
-        count, picked = self._stack.runs[r].clients, self._picked[r]
+        count, picked = self._stack.runs[r].members, self._picked[r]
         if picked is None:
             return accuracies.expand(count)
         out = torch.full((count,), math.nan, dtype=torch.float64)
@@ -115,6 +117,10 @@ class Evaluator:
     ) -> dict[int, RunEvaluation]:
         if snapshot.iteration == 0:
             return self._evaluate_first(snapshot, runs, stop)
+        served = [r for r in runs if self._stack.runs[r].server]
+        if served:
+            others = self._evaluate(snapshot, [r for r in runs if r not in served], stop)
+            return others | self._evaluate_servers(snapshot, served, stop)
         if self._split.transport.ranks > 1:
             check = _Batches(self._on_batch, stop, self._split, self._rounds(runs, self._split))
             return {r: self._evaluate_split(snapshot, r, self._split, check) for r in runs}
@@ -152,6 +158,22 @@ class Evaluator:
             one = problem.evaluate_packed(model, dataset, check)
             for r in members:
                 found[r] = self._read(r, 0.0, _Scores.of(one), _Scores.of(one), model[0].double())
+        return found
+
+    def _evaluate_servers(
+        self, snapshot: Snapshot, runs: list[int], stop: Callable[[], bool] | None
+    ) -> dict[int, RunEvaluation]:
+        """Where there is a server, its model is that of all clients: it is evaluated once."""
+        split, problem = self._split, self._problem
+        check = _Batches(self._on_batch, stop, split, sum(problem.batches_of(1, self._dataset(r)) for r in runs))
+        found = {}
+        for r in runs:
+            own = snapshot.packed[split.shard.rows[r]]
+            held = self._stack.runs[r].members in split.shard.owned(split.transport.rank, r)
+            model = own[-1:] if held else own.new_zeros((1, own.shape[1]))
+            model = split.transport.all_reduce_sum(model.double())
+            one = _Scores.of(problem.evaluate_packed(model.to(problem.dtype), self._dataset(r), check))
+            found[r] = self._read(r, 0.0, one, one, model[0])
         return found
 
     def _evaluate_stacked(self, snapshot: Snapshot, runs: list[int], check: Check) -> dict[int, RunEvaluation]:

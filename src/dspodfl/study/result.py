@@ -89,7 +89,7 @@ class Result:
             seed: The seed.
 
         Returns:
-            A state dict for each client.
+            A state dict for each client; where the algorithm has a server, the last is that of the server.
 
         Raises:
             InputError: The models of this run were not kept.

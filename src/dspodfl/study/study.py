@@ -31,6 +31,7 @@ class Setting:
         caps: Algorithm -> the most iterations of its run, and the number that it is expected to take.
         own: Algorithm -> the network of those that run on another graph, or with other weights.
         attack: Who attacks, and how; None: all clients are honest.
+        holds_server: Whether this process holds the servers of runs that have one.
     """
 
     seed: int
@@ -42,6 +43,12 @@ class Setting:
     caps: Mapping[str, tuple[int, int]]
     own: Mapping[str, Network] = field(default_factory=dict)
     attack: Attack | None = None
+    holds_server: bool = True
+
+    @cached_property
+    def _with_server(self) -> Federation:
+        """The data of the runs that have a server."""
+        return self.data.with_server(self.rates.graph.n) if self.holds_server else self.data
 
     def run(self, method: Method, parameters: int) -> Run:
         """Return the run of an algorithm in this setting.
@@ -61,7 +68,7 @@ class Setting:
             self.topology if own is None else own.topology,
             self.rates if own is None else own.rates,
             method.schedule,
-            self.data,
+            self._with_server if own is not None and own.rates.graph.server else self.data,
             self.learning_rate,
             budget=self.budget,
             cap=cap,

@@ -196,7 +196,10 @@ def split_work(wanted: str, study: Study, team: Transport, free: int | None = No
         return WorkSplit(team, kind, why, [work(run) for run in runs], [], memory)
     # All ranks take the answer of rank 0: libraries of other versions may place clients elsewhere.
     placed = team.broadcast([_placed(setting, ranks) for setting in study.settings] if team.rank == 0 else [])
-    return WorkSplit(team, kind, why, [], [placed[s] for s in study.setting_of], memory)
+    of_runs = [placed[s] for s in study.setting_of]
+    # A server is held by rank 0.
+    owner = [np.append(some, 0) if run.server else some for run, some in zip(runs, of_runs, strict=True)]
+    return WorkSplit(team, kind, why, [], owner, memory)
 
 
 def _placed(setting: Setting, ranks: int) -> np.ndarray:
@@ -218,9 +221,11 @@ def release_data(study: Study, work_split: WorkSplit) -> Study:
     if work_split.kind != "clients":
         return study
     run_of = {s: r for r, s in reversed(list(enumerate(study.setting_of)))}
-    owned = [work_split.owned(run_of[s]) for s in range(len(study.settings))]
-    kept = restrict_to_clients([setting.data for setting in study.settings], owned)
-    return replace(study, settings=[replace(s, data=data) for s, data in zip(study.settings, kept, strict=True)])
+    every = [(work_split.owned(run_of[s]), study.runs[run_of[s]].members) for s in range(len(study.settings))]
+    kept = restrict_to_clients([setting.data for setting in study.settings], [some[some < n] for some, n in every])
+    here = work_split.team.rank == 0
+    settings = [replace(s, data=data, holds_server=here) for s, data in zip(study.settings, kept, strict=True)]
+    return replace(study, settings=settings)
 
 
 class Pace:

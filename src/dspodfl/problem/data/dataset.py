@@ -209,6 +209,18 @@ class Federation:
         """The clients' numbers in the whole federation. Shape: (clients,), int64."""
         return np.arange(len(self.shards)) if self.some is None else self.some
 
+    def with_server(self, clients: int) -> Federation:
+        """Return the same with a server after the clients: a row that never steps, and holds a sample for its shape.
+
+        Args:
+            clients: The number of clients of the whole federation.
+
+        Returns:
+            The federation; it has a shard more.
+        """
+        some = None if self.some is None else np.append(self.some, clients)
+        return replace(self, shards=(*self.shards, self.shards[0][:1]), some=some)
+
     @property
     def sizes(self) -> np.ndarray:
         """Samples each client holds. Shape: (clients,), int64."""
