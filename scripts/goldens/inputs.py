@@ -161,3 +161,11 @@ run(config, callbacks=[lambda update: update.iteration >= 4], out="out", device=
 run(config, resume="out", device="cpu")
 """
 """A study that a callback ends, and that is gone on with."""
+
+
+def activity(folder: Path) -> None:
+    """When clients are on, and what they are capable of."""
+    rows = "".join(f"{i},{10 * i},{10 * i + 300}\n" for i in range(8))
+    (folder / "trace.csv").write_text("client,start,end\n" + rows)
+    rows = "".join(f"{i},{1 + i},{2 + i}\n" for i in range(8))
+    (folder / "capacities.csv").write_text("client,compute,bandwidth\n" + rows)

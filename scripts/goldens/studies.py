@@ -72,6 +72,69 @@ def several(name: str, *lines: str, files: tuple[Any, ...] = (), seconds: float 
     return Study(name, merged(BASE, changes), tuple(Step(tuple(line.split())) for line in lines), files, seconds)
 
 
+_METHODS = [  # fmt: skip
+    "ad_psgd",
+    "anarchic",
+    "choco",
+    "clipped_gossip",
+    "d2",
+    "decentralized_scaffnew",
+    "dfedavgm",
+    "exact_diffusion",
+    "extra",
+    "fedavg",
+    "gossip_pga",
+    "gradient_tracking",
+    "gradskip",
+    "kgt",
+    "ldsgd",
+    "led",
+    "local_sgd",
+    "matcha",
+    "pairwise_gossip",
+    "post_local",
+    "power_gossip",
+    "push_diging",
+    "push_pull",
+    "push_sum",
+    "quasi_global_momentum",
+    "scaffnew",
+    "scaffold",
+    "sporadic_scaffnew",
+    "sporadic_tracking",
+    "swift",
+]
+_DIRECTED = ["push_sum", "push_diging", "push_pull", "sporadic_tracking"]
+
+
+def _methods() -> list[Study]:
+    attacks = ("alie", "dissensus", "ipm", "label_flip", "noise", "sign_flip")
+    return [
+        one("methods", algorithms=_METHODS, graph={"kind": "ring", "weights": "lazy_metropolis"}, seconds=8),
+        one("methods-tree", algorithms=["relay"], graph={"kind": "path"}),
+        one("methods-complete", algorithms=["bridge"], graph={"kind": "complete"}),
+        one("directed", algorithms=_DIRECTED, graph={"kind": "ring", "directed": True}, seconds=3),
+        one("full", algorithms=["dspodfl", "gradient_tracking"], train={"batch_size": "full"}),
+        *(one(f"attack-{kind}", attack={"clients": [2], "kind": kind}) for kind in attacks),
+    ]
+
+
+def _activity() -> list[Study]:
+    tables: dict[str, Table] = {
+        "availability-markov": {"availability": {"kind": "markov", "up": 0.3, "down": 0.2}},
+        "availability-clocks": {"availability": {"kind": "clocks", "rate": 1.0}},
+        "availability-stragglers": {"availability": {"kind": "stragglers", "shift": 2.0, "rate": 0.5}},
+        "availability-trace": {"availability": {"kind": "trace", "file": "trace.csv", "seconds": 60.0}},
+        "channel": {"channel": {"kind": "gilbert_elliott", "up": 0.3, "down": 0.2}},
+        "churn": {"churn": {"kind": "cyclic", "period": 6, "share": 0.5}},
+        "diurnal": {"diurnal": {"period": 10.0, "amplitude": 0.5}},
+        "law-poisson": {"sgd": {"law": "poisson", "rate": 0.5}},
+        "law-deadline": {"sgd": {"law": "deadline", "deadline": 3.0, "shift": 1.0, "rate": 0.5}},
+        "law-capacities": {"sgd": {"law": "capacities", "file": "capacities.csv"}},
+    }
+    return [one(f"activity-{name}", inputs.activity, rates=table) for name, table in tables.items()]
+
+
 def _graphs() -> list[Study]:
     kinds: dict[str, Table] = {
         "geometric": {"radius": 0.6},
@@ -222,6 +285,8 @@ def _train() -> list[Study]:
         one("algorithms-all", algorithms=five, seed=7, seeds=2, data={"name": "fmnist-mini"}, clients={"count": 10}),
         one("algorithm-own", inputs.schedule, algorithms=["dspodfl", "golden_schedule:every_other"]),
         one("dfedavg-period", algorithms=["dfedavg"], train={"dfedavg_period": 3}),
+        *_methods(),
+        *_activity(),
         one(
             "local",
             algorithms=[

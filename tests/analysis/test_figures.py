@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from tests.edge import tiny
 
 from dspodfl import run
-from dspodfl.algorithms import ALGORITHMS
+from dspodfl.algorithms import ALGORITHMS, PAPER
 from dspodfl.analysis import aggregates as readings
 from dspodfl.analysis import figures as plots
 from dspodfl.analysis import median_run
@@ -99,7 +99,7 @@ def test_every_algorithm_has_its_fixed_colour_that_the_colour_blind_can_tell():
         "dfedavg": "#56B4E9",
     }
     assert set(COLOURS.values()) < OKABE_ITO and len(set(COLOURS.values())) == 5
-    assert set(COLOURS) == set(NAMES) == set(ALGORITHMS)
+    assert set(COLOURS) == set(PAPER) and set(NAMES) == set(ALGORITHMS)
 
 
 def test_algorithms_of_ones_own_have_further_colours_all_different():

@@ -540,7 +540,7 @@ OPTIONS = {
     "seeds in words": Case(["run", "study.toml", "--seeds", "many"], ["--seeds", "many"]),
     "no seeds at all": Case(["run", "study.toml", "--seeds", "0"], ["seeds = 0"]),
     "an algorithm that is unknown": Case(
-        ["run", "study.toml", "--algorithms", "dgd,dsgd"], ["algorithms = 'dsgd'", "did you mean 'dgd'"]
+        ["run", "study.toml", "--algorithms", "dgd,dgdd"], ["algorithms = 'dgdd'", "did you mean 'dgd'"]
     ),
     "no algorithm at all": Case(["run", "study.toml", "--algorithms", ","], ["algorithms = []"]),
     "an unknown device": Case(["run", "study.toml", "--device", "gpu"], ["device = 'gpu'"]),

@@ -28,6 +28,8 @@ NUMBERS = 1
 cells that are finished are then run again. A test pins the numbers of a small study to it."""
 _FORMER_TRAIN = ("iterations", "batch_size", "learning_rate", "order", "dfedavg_period", "precision")
 _FORMER_EVAL = ("every", "at_delay", "targets")
+_LATER = {"graph": ("directed",), "rates": ("diurnal", "availability", "channel", "churn")}
+"""Keys that came after 0.1, by table; without them, or with nothing in them, a study is what it was."""
 """The keys of version 0.1."""
 
 Value = float | int | str | bool
@@ -111,6 +113,9 @@ class Cell:
         if config.attack is not None:
             return None
         content = config.model_dump(exclude={*FREE, "attack"})
+        later = [content[table].pop(key) for table, keys in _LATER.items() for key in keys]
+        if any(later):
+            return None
         content["train"] = {key: content["train"][key] for key in _FORMER_TRAIN}
         content["train"] |= {} if until is None else {"until_delay": until.delay}
         new = {key: value for key, value in content["eval"].items() if key not in _FORMER_EVAL and value is not None}

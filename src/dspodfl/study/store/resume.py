@@ -281,10 +281,13 @@ def _config(raw: dict[str, Any], algorithms: list[Any]) -> Config:
 
 
 def _difference(one: Any, other: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """The first key, its former and its present value where two tables differ."""
+    """The first key, its former and its present value where two tables differ.
+
+    A key that an earlier version did not write, and that is switched off now, is the same.
+    """
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return None if one == other else (path, one, other)
-    for key in [*one, *(key for key in other if key not in one)]:
+    for key in [*one, *(key for key in other if key not in one and other[key] is not False)]:
         inner = f"{path}.{key}" if path else key
         found = None if inner in FREE else _difference(one.get(key), other.get(key), inner)
         if found:
