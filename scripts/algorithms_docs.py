@@ -53,7 +53,7 @@ def ridge_numbers(metrics: pd.DataFrame) -> pd.DataFrame:
     for algorithm, runs in metrics.groupby("algorithm", sort=False):
         ends = runs.sort_values("iteration").groupby("seed")["optimality_error"].last()
         there = runs[runs["optimality_error"] < _NEAR].groupby("seed")[["iteration", "delay_total"]].min()
-        cost: dict[str, float] = there.median().to_dict() if len(there) == len(ends) else {}
+        cost: dict[Any, float] = dict(there.median().items()) if len(there) == len(ends) else {}
         row = {"algorithm": algorithm, "least": ends.min(), "median": ends.median(), "largest": ends.max()}
         rows.append(row | {"iterations": cost.get("iteration"), "delay": cost.get("delay_total")})
     return pd.DataFrame(rows)
