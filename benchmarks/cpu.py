@@ -10,9 +10,10 @@ from benchmarks import memory
 from benchmarks.clients import against_clients
 from benchmarks.floors import NOTHING, Load, load_of
 from benchmarks.loops import CarefulLoop, ResearchLoop
+from benchmarks.method_loops import LOOPS
 from benchmarks.rows import BATCH, Bench, Row, starts
 from benchmarks.turns import Repeated, Steady, Work, in_turns, ratio, say
-from benchmarks.worlds import SAMPLES, images, make_run, shared, squarest
+from benchmarks.worlds import SAMPLES, images, make_method, make_run, shared, squarest
 from dspodfl.algorithms import PAPER
 from dspodfl.engine import Run, Stack
 from dspodfl.network import generate
@@ -22,7 +23,7 @@ from dspodfl.problem.models import build
 Group = Callable[[], Iterator[Row]]
 DGD_ONLY = "the loops do DGD alone"
 _GIB = 2**30
-NAMES = ("one", "stacked", "sparse", "memory", "clients")
+NAMES = ("one", "methods", "stacked", "sparse", "memory", "clients")
 
 
 def groups(bench: Bench, quick: bool) -> dict[str, Group]:
@@ -35,6 +36,7 @@ def groups(bench: Bench, quick: bool) -> dict[str, Group]:
 
     return {
         "one": lambda: one_run(bench, fashion()),
+        "methods": lambda: methods(bench, fashion()),
         "stacked": lambda: stacked_runs(bench, fashion()),
         "sparse": lambda: sparse_graph(bench, fashion(), many),
         "memory": lambda: peak_memory(bench, 5_000),
@@ -79,6 +81,33 @@ def one_run(bench: Bench, dataset: Dataset) -> Iterator[Row]:
     ):
         median = statistics.median(times)
         yield row(f"one/{key}", f"  the {what}", median, careful=other[0], research=other[1], more={"times": times})
+
+
+def methods(bench: Bench, dataset: Dataset, clients: int = 10) -> Iterator[Row]:
+    """One iteration of methods with rules of their own against careful loops of the same methods."""
+    model = build("svm", dataset.input_shape, dataset.outputs)
+    graph = generate("geometric", clients, 0, radius=0.4)
+    parts = partitions.labels(dataset.y_train, clients, 0, per_client=1)
+    for name, kind in LOOPS.items():
+        say(f"one iteration of {name}, compared with its loop")
+        run, rule = make_method(name, graph, Federation(dataset, parts.shards, {}))
+        stack = Stack([run])
+        engine = Steady(stack, bench.problem(model, stack), starts(model, [run]), bench.seconds, rule=rule)
+        loop = Repeated(kind(model, run, BATCH, bench.device).iterate, bench.device, bench.seconds)
+        ours, theirs = in_turns([engine, loop], bench.rounds)
+        found = ratio(theirs, ours)
+        yield Row(
+            f"methods/{name}",
+            f"svm, {dataset.name}, {clients} clients, batch {BATCH}, {name}",
+            statistics.median(ours),
+            "iteration",
+            load_of(model, run, BATCH).floor(bench.machine, bench.precision),
+            careful=found,
+            target="≥ 8× careful",
+            met=found >= 8,
+            notes=("the research loop does DGD alone",),
+            more={"times": ours, "loop": theirs},
+        )
 
 
 def stacked_runs(bench: Bench, dataset: Dataset, seeds: int = 25, each: int = 5) -> Iterator[Row]:

@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from benchmarks.machine import Machine
+from dspodfl.algorithms.common_draw import Common, Skipping
 from dspodfl.algorithms.schedules import Sporadic
 from dspodfl.engine import Run
 from dspodfl.problem.models import Model
@@ -64,6 +65,8 @@ class Activity:
 
 def activity(run: Run) -> Activity:
     """What a run is expected to do in an iteration."""
+    if isinstance(run.schedule, Common) and not isinstance(run.schedule, Skipping):  # every client, all links together
+        return Activity(run.clients, float(run.clients), 2.0 * run.rates.graph.links * run.schedule.probability)
     assert isinstance(run.schedule, Sporadic)
     p, q = run.schedule.probabilities(np.arange(_CYCLE), run.rates)
     return Activity(run.clients, float(p.sum() / len(p)), 2.0 * float(q.sum() / len(q)))

@@ -15,22 +15,67 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from dspodfl.algorithms import ALGORITHMS, Entry, Setting
 from dspodfl.algorithms.inverse_rates import SETTINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
 BEGIN = "<!-- The methods below are made by python -m scripts.algorithms_docs -->"
 END = "<!-- The methods above are made by python -m scripts.algorithms_docs -->"
+RIDGE = PAGE.parent / "algorithms" / "ridge.csv"
+RIDGE_BEGIN = "<!-- The numbers below are made by python -m scripts.algorithms_docs reproduced/algorithms-ridge -->"
+RIDGE_END = "<!-- The numbers above are made by python -m scripts.algorithms_docs -->"
+_NEAR = 1e-10
 
 
 def page(text: str) -> str:
     """Give the page with the methods as the registry has them."""
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
+    sections = "\n".join(section(name, entry) for name, entry in ALGORITHMS.items())
+    text = _between(text, BEGIN, END, f"{table()}\n{shared_settings()}\n{sections}")
+    return _between(text, RIDGE_BEGIN, RIDGE_END, ridge_table(pd.read_csv(RIDGE)))
+
+
+def _between(text: str, begin: str, end: str, made: str) -> str:
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
     if not found:
         raise SystemExit("the markers of the page are missing")
-    sections = "\n".join(section(name, entry) for name, entry in ALGORITHMS.items())
-    return f"{before}{BEGIN}\n\n{table()}\n{shared_settings()}\n{sections}\n{END}{after}"
+    return f"{before}{begin}\n\n{made}\n{end}{after}"
+
+
+def ridge_numbers(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Give where runs end, over seeds, and the medians of iterations and raw delay until they are near the minimizer.
+
+    Empty where not all seeds get there.
+    """
+    rows = []
+    for algorithm, runs in metrics.groupby("algorithm", sort=False):
+        ends = runs.sort_values("iteration").groupby("seed")["optimality_error"].last()
+        there = runs[runs["optimality_error"] < _NEAR].groupby("seed")[["iteration", "delay_total"]].min()
+        cost: dict[Any, float] = dict(there.median().items()) if len(there) == len(ends) else {}
+        row = {"algorithm": algorithm, "least": ends.min(), "median": ends.median(), "largest": ends.max()}
+        rows.append(row | {"iterations": cost.get("iteration"), "delay": cost.get("delay_total")})
+    return pd.DataFrame(rows)
+
+
+def ridge_table(numbers: pd.DataFrame) -> str:
+    """Give the numbers of the ridge problem in Markdown."""
+    rows = ["| method | ‖θ̄ − θ*‖² at the end: median (least to largest) | iterations to 1e-10 | raw delay to 1e-10 |"]
+    rows.append("|---|---|---|---|")
+    for _, row in numbers.iterrows():
+        entry = ALGORITHMS.get(row["algorithm"])
+        cost = [f"{row[name]:,.0f}" if pd.notna(row[name]) else "never" for name in ("iterations", "delay")]
+        end = f"{row['median']:.1e} ({row['least']:.1e} to {row['largest']:.1e})"
+        rows.append(f"| {entry.label if entry else row['algorithm']} | {end} | {' | '.join(cost)} |")
+    return "\n".join(rows) + "\n"
+
+
+def take_ridge(folder: Path) -> None:
+    """Take picture and numbers of the ridge problem from what dspodfl reproduce wrote."""
+    RIDGE.parent.mkdir(exist_ok=True)
+    RIDGE.with_suffix(".png").write_bytes((folder / "figure.png").read_bytes())
+    ridge_numbers(pd.read_parquet(folder / "metrics.parquet")).to_csv(RIDGE, index=False, float_format="%.6g")
 
 
 def table() -> str:
@@ -113,7 +158,9 @@ def shared_settings() -> str:
 
 
 def main() -> None:
-    """Write the page, or say whether it is current."""
+    """Write the page, or say whether it is current; from a folder, take the ridge problem."""
+    for folder in (word for word in sys.argv[1:] if not word.startswith("--")):
+        take_ridge(Path(folder))
     text = PAGE.read_text(encoding="utf-8")
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page(text), encoding="utf-8")

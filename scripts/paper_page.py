@@ -18,7 +18,7 @@ import pandas as pd
 
 from dspodfl.analysis import formatting
 from dspodfl.analysis.figures import NAMES, picture
-from dspodfl.experiments.definition import named, names
+from dspodfl.experiments.definition import named, paper_names
 from dspodfl.experiments.result import ExperimentResult
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where dspodfl reproduce wrote")
     folder = parser.parse_args().folder
-    there = [n for n in names() if (folder / n / "result.json").is_file() or (RUNS / f"{n}.parquet").is_file()]
+    there = [n for n in paper_names() if (folder / n / "result.json").is_file() or (RUNS / f"{n}.parquet").is_file()]
     found = [evaluated(folder / name) for name in there]
     target = ROOT / "docs" / "paper"
     target.mkdir(parents=True, exist_ok=True)
@@ -137,9 +137,9 @@ def main() -> None:
     page = ROOT / "docs" / "paper.md"
     whole = page.read_text(encoding="utf-8")
     sections = {outcome.name: section(outcome) for outcome in found}
-    earlier = {name: text for name in names() if name not in sections and (text := stays(whole, name))}
+    earlier = {name: text for name in paper_names() if name not in sections and (text := stays(whole, name))}
     sections |= earlier
-    missing = [name for name in names() if name not in sections]
+    missing = [name for name in paper_names() if name not in sections]
     order = sorted(sections, key=lambda name: (natural(named(name).paper), name))
     rows = [
         f"| [{named(n).title}](#{anchor(sections[n])}) | {named(n).paper} | {verdict(sections[n])} |" for n in order

@@ -13,6 +13,7 @@ from benchmarks import clients, compare, cpu, floors, gpu, memory, plot, worlds
 from benchmarks.__main__ import main
 from benchmarks.loops import CarefulLoop, ResearchLoop, VmapLoop
 from benchmarks.machine import Machine, measure_machine
+from benchmarks.method_loops import LOOPS
 from benchmarks.rows import Bench, Report, Row
 from benchmarks.table import duration, show
 from benchmarks.turns import Repeated, in_turns, ratio
@@ -20,6 +21,7 @@ from tests.worlds import advance
 
 from dspodfl.errors import DataError
 from dspodfl.network import Graph
+from dspodfl.network.rates import FixedValues
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.problem.models import build
 
@@ -60,6 +62,33 @@ def test_a_loop_computes_what_the_engine_computes(kind, rule, name):
     (looks,) = advance([run], model, iterations=3, rule=rule, initial=start, dtype=torch.float32, batch=4)
     assert not torch.equal(looks[-1].theta, looks[0].theta)
     torch.testing.assert_close(loop.vectors(), looks[-1].theta, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("gradient_tracking", {}), ("scaffnew", {"probability": 1.0})])
+def test_the_loop_of_a_method_computes_what_the_engine_computes(name, settings):
+    data = same_samples(5)
+    model = build("svm", data.dataset.input_shape, data.dataset.outputs)
+    run, rule = worlds.make_method(name, worlds.squarest(5), data, law=FixedValues(1.0), **settings)
+    loop = LOOPS[name](model, run, batch_size=4)
+    for _ in range(4):
+        loop.iterate()
+    start = [model.initial(run.seed).expand(5, -1)]
+    (looks,) = advance([run], model, iterations=4, rule=rule, initial=start, dtype=torch.float32, batch=4)
+    assert not torch.equal(looks[-1].theta, looks[0].theta)
+    torch.testing.assert_close(loop.vectors(), looks[-1].theta, rtol=1e-4, atol=1e-6)
+
+
+def test_the_tracking_loop_computes_at_those_who_step_and_keeps_the_sum_of_trackers():
+    data = same_samples(5)
+    model = build("svm", data.dataset.input_shape, data.dataset.outputs)
+    run, _ = worlds.make_method("gradient_tracking", worlds.squarest(5), data)
+    loop, asked = LOOPS["gradient_tracking"](model, run, batch_size=4), []
+    real = loop.compute
+    loop.compute = lambda some: (asked.append(len(some)), real(some))
+    for _ in range(20):
+        loop.iterate()
+    assert 0 < sum(asked) < 100
+    torch.testing.assert_close(loop.mixed.sum(0), loop.gradient.sum(0), rtol=1e-4, atol=1e-5)
 
 
 # --- floors ---------------------------------------------------------------------------------------------------
@@ -156,6 +185,12 @@ def finite(rows):
 def test_rows_of_one_run(tiny):
     rows = finite(cpu.one_run(BENCH, tiny))
     assert [row.key for row in rows] == ["one/dgd", "one/careful", "one/research"]
+
+
+def test_rows_of_methods(tiny):
+    rows = list(cpu.methods(BENCH, tiny))
+    assert [row.key for row in rows] == ["methods/gradient_tracking", "methods/scaffnew"]
+    assert all(row.careful > 0 and row.floor > 0 and row.met == (row.careful >= 8) for row in rows)
 
 
 def test_rows_of_stacked_runs(tiny):

@@ -538,5 +538,43 @@ def test_an_unknown_claim_kind_is_refused_with_those_there_are():
 
 def test_every_module_of_the_package_is_looked_into():
     assert set(kinds()) == {
-        "ahead", "best", "falls", "flat", "gap", "lead", "ratio", "rises", "sooner", "steadier", "tuned", "within",
+        "ahead", "best", "exact", "falls", "flat", "gap", "lead", "ratio", "rises", "sooner", "steadier", "tuned",
+        "within",
     }  # fmt: skip
+
+
+# --- distance to the minimizer ----------------------------------------------------------------------------------
+
+
+def _distances(ends, diverged=()):
+    """Rows of runs that end at these distances: algorithm -> a value for each seed."""
+    rows = [
+        {"algorithm": a, "seed": seed, "iteration": k, "optimality_error": 1.0 if k == 0 else end,
+         "diverged": k > 0 and (a, seed) in diverged}
+        for a, some in ends.items() for seed, end in enumerate(some) for k in (0, 10)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("ends", "diverged", "status"),
+    [
+        ({"extra": [1e-12, 1e-14], "dspodfl": [1e-3, 1e-2]}, (), "holds"),
+        ({"extra": [1e-12, 1e-9], "dspodfl": [1e-3, 1e-2]}, (), "holds in part"),  # one seed is enough
+        ({"extra": [1e-12, 1e-14], "dspodfl": [1e-3, 1e-12]}, (), "holds in part"),
+        ({"extra": [1e-12, 1e-14], "dspodfl": [1e-3, 1e-2]}, {("extra", 1)}, "holds in part"),
+        ({"extra": [1e-9, 1e-9], "dspodfl": [1e-12, 1e-2]}, (), "does not hold"),
+        ({"extra": [1e-12, 1e-14]}, (), "cannot be told"),
+        ({"extra": [float("nan")] * 2, "dspodfl": [float("nan")] * 2}, (), "holds in part"),
+    ],
+)
+def test_exact_methods_end_below_the_distance_in_every_seed_and_the_others_above(ends, diverged, status):
+    check = Check(kind="exact", among=["extra"], than=["dspodfl"], within=1e-10)
+    evidence = Evidence(_distances(ends, diverged), pd.DataFrame(), [], experiment("curves", over=()))
+    found = kinds()["exact"](check, evidence)
+    assert found.status == status
+    if status == "holds":
+        assert found.sentence == (
+            "1 of 1 end below 1e-10 in each of 2 seeds (largest: EXTRA 1.0e-12); "
+            "1 of 1 others stall above it (least: DSpodFL 1.0e-03)."
+        )

@@ -126,7 +126,7 @@ class Experiment(_Table):
     Attributes:
         name: The name of its file.
         title: One line.
-        paper: The figure or table of the paper.
+        paper: The figure or table of the paper; empty where it is none of the paper's.
         kind: How it is shown, one of `KINDS`.
         dataset: The data that it needs.
         seeds: The number of seeds.
@@ -260,17 +260,33 @@ def _on_setting(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """Return the names of all experiments: Fashion-MNIST before CIFAR-10, and of each the tables first.
+    """Return the names of all experiments: Fashion-MNIST before CIFAR-10, of each the tables first; then others.
 
     Returns:
-        The names.
+        The names, at the end those of experiments that are none of the paper's.
 
     >>> names()[:2]
     ['fmnist-iid-table-accuracy', 'fmnist-noniid-table-accuracy']
     """
+    return [experiment.name for experiment in _all()]
+
+
+def paper_names() -> list[str]:
+    """Return the names of the experiments of the paper, in the order of `names`: what ``reproduce all`` runs.
+
+    Returns:
+        The names.
+
+    >>> len(paper_names()), "algorithms-ridge" in paper_names()
+    (41, False)
+    """
+    return [experiment.name for experiment in _all() if experiment.paper]
+
+
+def _all() -> list[Experiment]:
     found = [read(path) for path in sorted(folder().glob("*.toml"))]
     order = {"accuracy_table": 0, "delay_table": 1, "curves": 2, "sweep": 3}
-    return [e.name for e in sorted(found, key=lambda e: (e.dataset != "fmnist", order[e.kind], e.name))]
+    return sorted(found, key=lambda e: (not e.paper, e.dataset != "fmnist", order[e.kind], e.name))
 
 
 def named(name: str) -> Experiment:

@@ -115,7 +115,7 @@ def kinds() -> dict[str, ClaimKind]:
         The functions that check a claim, by the name of their kind, sorted.
 
     >>> list(kinds())[:4]
-    ['ahead', 'best', 'falls', 'flat']
+    ['ahead', 'best', 'exact', 'falls']
     """
     _import_kinds()
     return dict(sorted(_KINDS.items()))

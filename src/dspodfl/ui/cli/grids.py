@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dspodfl.experiments import Experiment, ExperimentResult, GridFolder, Sweep
 
 _AGAIN = "the same command resumes it"
+_AT_HAND = ("fmnist", "ridge")
+"""The data that --quick needs no download for: a sample of them is bundled, or they are drawn."""
 
 
 @dataclass(frozen=True)
@@ -221,13 +223,14 @@ def _selected(options: ReproduceOptions) -> tuple[list[Experiment], list[str]]:
     """The experiments that are named, and the names of those that --quick leaves out: it has no data for them."""
     from dspodfl.experiments import definition as experiments
 
-    wanted = experiments.names() if "all" in options.names else list(dict.fromkeys(options.names))
+    given = [part for name in options.names for part in (experiments.paper_names() if name == "all" else [name])]
+    wanted = list(dict.fromkeys(given))
     selected = [experiments.named(name) for name in wanted]
     selected.sort(key=lambda e: any(check.baseline for check in e.check))  # after what they are compared with
     if not options.quick:
         return selected, []
-    left = [e.name for e in selected if e.dataset != "fmnist"]
-    selected = [e for e in selected if e.dataset == "fmnist"]
+    left = [e.name for e in selected if e.dataset not in _AT_HAND]
+    selected = [e for e in selected if e.dataset in _AT_HAND]
     if not selected:
         raise InputError("NAME", ", ".join(left), "an experiment on Fashion-MNIST, whose bundled sample --quick takes")
     return selected, left
