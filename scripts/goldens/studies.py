@@ -72,7 +72,7 @@ def several(name: str, *lines: str, files: tuple[Any, ...] = (), seconds: float 
     return Study(name, merged(BASE, changes), tuple(Step(tuple(line.split())) for line in lines), files, seconds)
 
 
-_METHODS = [  # fmt: skip
+_METHODS = [
     "ad_psgd",
     "anarchic",
     "choco",
