@@ -91,7 +91,7 @@ def test_every_option_is_in_a_command_line(command):
 
 def test_every_study_has_a_golden_and_nothing_else_is_there():
     assert {file.stem for file in GOLDENS.iterdir()} == {*STUDIES, "machine"}
-    assert sum(file.stat().st_size for file in GOLDENS.iterdir()) < 1_500_000
+    assert sum(file.stat().st_size for file in GOLDENS.iterdir()) < 2_000_000
 
 
 def test_configurations_are_written_as_they_are():

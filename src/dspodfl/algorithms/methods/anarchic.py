@@ -32,6 +32,7 @@ ENTRY = Entry(
             line="the most local steps between two uploads; if absent, as many as the client takes",
             allowed="an integer of at least 1",
             check=is_count(1),
+            default="no limit",
         ),
         "server_rate": Setting(
             line="η/α, the step of the server as a multiple of the learning rate",
