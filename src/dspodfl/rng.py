@@ -122,7 +122,7 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
         import torch
 
         seed, i, j, k = (
-            torch.full((), a, dtype=torch.int64, device=tensor.device)  # a number that is copied there would be waited for
+            torch.full((), a, dtype=torch.int64, device=tensor.device)  # copying a number would wait
             if isinstance(a, int)
             else torch.as_tensor(a, dtype=torch.int64, device=tensor.device)
             for a in inputs
