@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from dspodfl.algorithms import Rule
+from dspodfl.engine.ends import unaliased
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
 from dspodfl.engine.state import unfrozen
-from dspodfl.engine.step import Stage, unaliased
+from dspodfl.engine.step import Stage
 from dspodfl.problem import Problem
 
 
