@@ -20,6 +20,7 @@ from .base import evaluated_models as evaluated_models
 from .base import evaluates_other_models as evaluates_other_models
 from .base import fitted as fitted
 from .base import fused_kernel as fused_kernel
+from .base import gates_links as gates_links
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
@@ -110,6 +111,7 @@ __all__ = [
     "evaluates_other_models",
     "fitted",
     "fused_kernel",
+    "gates_links",
     "inverse_cap",
     "known_rules",
     "label_problem",

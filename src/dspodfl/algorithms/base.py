@@ -10,6 +10,7 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
 | a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
 | a rule | ``sends_models = True`` | clients send their models and nothing else | refused under attack |
+| a rule | ``gates = True`` | models decide which links fire: it exchanges over `Step.gate` alone | the schedule does |
 | a rule | ``directed = True`` | it runs on directed graphs: it exchanges, and never mixes | it is refused there |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
 | a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
@@ -243,6 +244,24 @@ def needs_probability(rule: Rule) -> bool:
         True where it has ``needs_probability = True``.
     """
     return bool(getattr(rule, "needs_probability", False))
+
+
+def gates_links(rule: Rule) -> bool:
+    """Return whether a rule declares that models decide which of the links of the schedule fire.
+
+    It exchanges over `dspodfl.algorithms.Step.gate` alone, and what its runs spend is not known ahead of the models.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        True where it has ``gates = True``.
+
+    >>> from dspodfl.algorithms import Simultaneous
+    >>> gates_links(Simultaneous())
+    False
+    """
+    return bool(getattr(rule, "gates", False))
 
 
 def runs_directed(rule: Rule) -> bool:

@@ -105,6 +105,11 @@ class Step(Protocol):
         ...
 
     @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates b_ij(k) of each client's links, 1 where it has none, (clients, 1)."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Where the parameters are in the rows of the models."""
         ...
@@ -169,6 +174,20 @@ class Step(Protocol):
 
         Returns:
             The weights, (clients, most neighbours).
+        """
+        ...
+
+    def gate(self, who: Tensor) -> Step:
+        """Return this iteration with fewer links: of those that fire, those with an end in ``who``.
+
+        Links that the graph did not have in the iteration before fire too. Rules that declare ``gates = True`` exchange
+        over such iterations alone: what passes is what is counted.
+
+        Args:
+            who: Clients of which one is enough at a link, (clients, 1), bool.
+
+        Returns:
+            The same iteration, in which other links do not fire.
         """
         ...
 

@@ -45,6 +45,7 @@ class Stage:
         self.layout = _Layout(problem)
         self._needs_probability = needs_probability(rule)
         self._fired: Fired | None = None
+        self.gates: Any = None  # `dspodfl.engine.gate.Gates`, where the rule decides which links fire
         self._attack = split.shard.stack.attack
         if self._attack is not None:
             attacker = torch.from_numpy(split.shard.stack.attackers(split.shard.own))
@@ -58,7 +59,10 @@ class Stage:
         self.batches = None if self.problem.full is not None else self.problem.batches(block.k)
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._step_probability: Tensor | None = None
+        self._link_rate: Tensor | None = None
         self._fired = None
+        if self.gates is not None:
+            self.gates.load(block)
 
     @cached_property
     def n(self) -> Tensor:
@@ -77,7 +81,7 @@ class Stage:
     def at(self, t: int, theta: Tensor) -> Step:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
         mix = _never_mixes if self.block.into is not None else self.mixer.begin(t, theta)
-        found = StackStep(self, t, mix)
+        found = StackStep(self, t, mix) if self.gates is None else self.gates.at(t)
         return found if self._attack is None else cast(Step, UnderAttack(found, self._attack.kind, self._attacker))
 
     @property
@@ -87,6 +91,14 @@ class Stage:
             found = self.split.shard.stack.step_probabilities(self.block.k)[:, self.split.shard.own]
             self._step_probability = torch.from_numpy(found).to(self.problem.device, self.problem.dtype)
         return self._step_probability
+
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates of each client's links; found out when a rule first asks. Shape: (iterations or 1, …)."""
+        if self._link_rate is None:
+            found = self.split.shard.stack.link_rates(self.block.k)[:, self.split.shard.own]
+            self._link_rate = torch.from_numpy(found).to(self.problem.device, self.problem.dtype)
+        return self._link_rate
 
     def _probabilities(self, block: Block) -> Tensor:
         """With which probability each link fires, or comes in at each end. Shape: (iterations or 1, links or ends)."""
@@ -127,6 +139,19 @@ class StackStep:
         """With which probability each client steps, by the schedule. Shape: (clients, 1)."""
         found = self._stage.step_probability
         return found[min(self._t, len(found) - 1)][:, None]
+
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates of each client's links, 1 where it has none. Shape: (clients, 1)."""
+        found = self._stage.link_rate
+        return found[min(self._t, len(found) - 1)][:, None]
+
+    def gate(self, who: Tensor) -> StackStep:
+        """Return the iteration with fewer links; see `dspodfl.algorithms.Step.gate`."""
+        if self._stage.gates is None:
+            raise InputError("the rule", "gate", "one that declares gates = True: what passes is then counted")
+        found: StackStep = self._stage.gates.through(self, self._t, who)
+        return found
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
