@@ -13,12 +13,10 @@ from tests.worlds import advance, erdos_renyi, final, make_run, scattered
 from dspodfl.algorithms import Algorithm, Constant, Diminishing, Replay, bytes_sent, gates_links, make, named
 from dspodfl.algorithms.methods.ef_hc import EventTriggered
 from dspodfl.algorithms.rules import Simultaneous
-from dspodfl.engine import Stack, simulate
 from dspodfl.errors import InputError
 from dspodfl.network import Events
 from dspodfl.network.rates import FixedValues
 from dspodfl.network.topology import BernoulliLinks
-from dspodfl.problem.problem import Problem
 
 CONTRACT = {
     "settings": {"r": 0.5, "rho": 1.0},  # some links pass, and some do not
@@ -116,9 +114,7 @@ def test_a_client_of_slow_links_triggers_later():
     v, v_hat = np.ones((50, N), dtype=bool), np.ones((50, LINKS), dtype=bool)
     rate = {i: [b for (a, c), b in zip(RING.edges.tolist(), instance.B, strict=True) if i in (a, c)] for i in range(N)}
     theta, _, fired = plain_loop(v, v_hat, 0.7, [1 / np.mean(rate[i]) for i in range(N)])
-    run = make_run(
-        "dgd", 0, data=DATA, graph=RING, link=FixedValues(instance.B.tolist()), learning_rate=loops.RATE
-    )
+    run = make_run("dgd", 0, data=DATA, graph=RING, link=FixedValues(instance.B.tolist()), learning_rate=loops.RATE)
     start = [torch.from_numpy(loops.START.copy())]
     found = advance([run], MODEL, iterations=50, rule=EventTriggered(0.7), initial=start)[0][-1]
     assert np.abs(found.theta.numpy() - theta).max() < 1e-10
@@ -147,7 +143,8 @@ def test_recorded_events_replayed_give_the_same_models():
     start = [torch.from_numpy(loops.START.copy())]
     (v, v_hat), (looks,) = record([run], EventTriggered(2.0, 1.0), 600, initial=start, every=150)
     assert 0.2 < v_hat.mean() < 0.8
-    again = make_run("dgd", 0, data=DATA, graph=RING, learning_rate=FALLING, schedule=Replay(Events(v, v_hat), RING.edges))
+    played = Replay(Events(v, v_hat), RING.edges)
+    again = make_run("dgd", 0, data=DATA, graph=RING, learning_rate=FALLING, schedule=played)
     for one, two in zip(looks, advance([again], MODEL, iterations=600, initial=start, every=150)[0], strict=True):
         assert (one.theta - two.theta).abs().max() < 1e-10
         assert vars(one.counters) == vars(two.counters)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dspodfl.engine.ends import Fired
 from dspodfl.engine.events import Block
-from dspodfl.engine.step import Stage, StackStep
+from dspodfl.engine.step import StackStep, Stage
 from dspodfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _gate_first(*_: Any, **__: Any) -> Any:
 class _Ungated(StackStep):
     """An iteration before the gate: what it exchanges would not be counted."""
 
-    exchange = around = weights_around = _gate_first  # type: ignore[assignment]
+    exchange = around = weights_around = _gate_first
 
 
 class _OneIteration:

@@ -110,8 +110,10 @@ def simulate(  # noqa: PLR0913 (what a loop is given, all by name)
                 on_block(block)
             stepper.load(split.shard.block(block))
             first = max(int(block.k[0]), totals.iteration)
-            counted: Counted = CountedAhead(block, grid) if not gated else CountedAfter(
-                block, sampler, split, cast(Plain, stepper).passed, grid, on_block
+            counted: Counted = (
+                CountedAhead(block, grid)
+                if not gated
+                else CountedAfter(block, sampler, split, cast(Plain, stepper).passed, grid, on_block)
             )
             if (yield from _advanced(block, first, counted, observer, stepper, shrink=shrink, tick=tick, reach=reach)):
                 return

@@ -138,10 +138,10 @@ class Stack:
         found = []
         for run in self.runs:
             rate, ends = run.rates.link(k), run.rates.graph.edges.reshape(-1)
-            total = np.zeros((len(rate), run.clients))
-            np.add.at(total, (slice(None), ends), np.repeat(rate, 2, axis=1))
+            total = np.zeros((run.clients, len(rate)))
+            np.add.at(total, ends, np.repeat(rate, 2, axis=1).T)
             degree = np.bincount(ends, minlength=run.clients)
-            found.append(np.where(degree > 0, total / np.maximum(degree, 1), 1.0))
+            found.append(np.where(degree > 0, total.T / np.maximum(degree, 1), 1.0))
         return joined(found)
 
     def new_links(self, k: np.ndarray) -> np.ndarray:

@@ -94,7 +94,7 @@ class Stage:
 
     @property
     def link_rate(self) -> Tensor:
-        """The mean of the rates of each client's links; found out when a rule first asks. Shape: (iterations or 1, …)."""
+        """The mean rate of each client's links; found out when a rule first asks. Shape: (iterations or 1, …)."""
         if self._link_rate is None:
             found = self.split.shard.stack.link_rates(self.block.k)[:, self.split.shard.own]
             self._link_rate = torch.from_numpy(found).to(self.problem.device, self.problem.dtype)

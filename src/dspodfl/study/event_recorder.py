@@ -63,7 +63,7 @@ class Recorder:
         return sorted(self._parts)
 
     def events(self, run: int, iterations: int | None = None) -> Events:
-        """What fired in the first iterations of a run, or in all. Shapes: (iterations, clients), (iterations, links)."""
+        """What fired in the first iterations of a run, or all. Shapes: (iterations, clients), (iterations, links)."""
         parts = self._parts[run].values()
         v, v_hat = (np.concatenate([getattr(part, name) for part in parts])[:iterations] for name in ("v", "v_hat"))
         back = [part.back for part in parts if part.back is not None]

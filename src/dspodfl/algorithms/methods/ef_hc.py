@@ -72,7 +72,7 @@ class EventTriggered:
     def step(self, theta: Tensor, state: Tensor, at: Step) -> tuple[Tensor, Tensor]:
         """One iteration."""
         moved = (theta - state).norm(dim=1, keepdim=True) / math.sqrt(at.layout.parameters)
-        rho = 1.0 / at.link_rate if self.rho == RATES else self.rho
+        rho = 1.0 / at.link_rate if isinstance(self.rho, str) else self.rho
         who = moved >= self.r * rho * at.lr
         over = at.gate(who)
         sent = theta.where(who & over.linked, state)
