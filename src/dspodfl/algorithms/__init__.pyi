@@ -20,7 +20,6 @@ from .base import evaluated_models as evaluated_models
 from .base import evaluates_other_models as evaluates_other_models
 from .base import fitted as fitted
 from .base import fused_kernel as fused_kernel
-from .base import gates_links as gates_links
 from .base import label_problem as label_problem
 from .base import needs_probability as needs_probability
 from .base import rests_without_events as rests_without_events
@@ -62,6 +61,7 @@ from .step import PerLink as PerLink
 from .step import Receive as Receive
 from .step import Send as Send
 from .step import Step as Step
+from .step import gates_links as gates_links
 from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
 from .with_local import WithLocal as WithLocal
 from .with_local import with_local as with_local

@@ -246,24 +246,6 @@ def needs_probability(rule: Rule) -> bool:
     return bool(getattr(rule, "needs_probability", False))
 
 
-def gates_links(rule: Rule) -> bool:
-    """Return whether a rule declares that models decide which of the links of the schedule fire.
-
-    It exchanges over `dspodfl.algorithms.Step.gate` alone, and what its runs spend is not known ahead of the models.
-
-    Args:
-        rule: The rule.
-
-    Returns:
-        True where it has ``gates = True``.
-
-    >>> from dspodfl.algorithms import Simultaneous
-    >>> gates_links(Simultaneous())
-    False
-    """
-    return bool(getattr(rule, "gates", False))
-
-
 def runs_directed(rule: Rule) -> bool:
     """Return whether a rule declares that it runs on directed graphs.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dspodfl.algorithms.base import Rule
     from dspodfl.rng import Stream
 
 
@@ -194,3 +195,21 @@ class Step(Protocol):
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Draw random words at the address of each client and this iteration. Shape: (clients, slots), int64."""
         ...
+
+
+def gates_links(rule: Rule) -> bool:
+    """Return whether a rule declares that models decide which of the links of the schedule fire.
+
+    It exchanges over `dspodfl.algorithms.Step.gate` alone, and what its runs spend is not known ahead of the models.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        True where it has ``gates = True``.
+
+    >>> from dspodfl.algorithms import Simultaneous
+    >>> gates_links(Simultaneous())
+    False
+    """
+    return bool(getattr(rule, "gates", False))
