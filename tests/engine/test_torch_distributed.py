@@ -60,6 +60,12 @@ def studies():
         "all algorithms": CLIENTS | {"algorithms": ALL, "seeds": 2},
         "runs": RUNS | {"algorithms": ALL, "seeds": 2, "eval": {"every": 5, "at_delay": [9.0, 17.5]}},
         "delays": CLIENTS | {"algorithms": ["dspodfl", "rg"], "eval": {"every": 5, "at_delay": [9.0, 17.5]}},
+        "gated": CLIENTS
+        | {
+            "algorithms": ["dspodfl", {"name": "ef_hc", "settings": {"r": 2.0}}],
+            "train": {"iterations": 30, "until": {"delay": 60.0}, "precision": "fp64"},
+            "eval": {"every": 5, "at_delay": [9.0, 17.5]},
+        },
         "auto": {},
         "refresh": CLIENTS | {"rates": {"refresh": 4, "link_draw": "two_sided"}},
         "fp64": CLIENTS | {"train": {"precision": "fp64"}},

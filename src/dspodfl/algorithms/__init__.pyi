@@ -61,6 +61,7 @@ from .step import PerLink as PerLink
 from .step import Receive as Receive
 from .step import Send as Send
 from .step import Step as Step
+from .step import gates_links as gates_links
 from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
 from .with_local import WithLocal as WithLocal
 from .with_local import with_local as with_local
@@ -110,6 +111,7 @@ __all__ = [
     "evaluates_other_models",
     "fitted",
     "fused_kernel",
+    "gates_links",
     "inverse_cap",
     "known_rules",
     "label_problem",

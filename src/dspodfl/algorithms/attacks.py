@@ -316,6 +316,17 @@ class UnderAttack:
         own = x, self._kind.messages(sent, self._attacker, self._at), self._attacker
         return self._at.exchange(own, ends.sends, ends.receives, memory)
 
+    def gate(self, who: Tensor) -> UnderAttack:
+        """Return the iteration with fewer links, under the same attack; see `dspodfl.algorithms.Step.gate`.
+
+        Args:
+            who: Clients of which one is enough at a link, (clients, 1), bool.
+
+        Returns:
+            The iteration in which other links do not fire.
+        """
+        return UnderAttack(self._at.gate(who), self._kind, self._attacker)
+
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire, with the messages of attackers.
 

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, Attack, fitted, inverse_cap, make, runs_directed, without_code
+from dspodfl.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Attack,
+    fitted,
+    gates_links,
+    inverse_cap,
+    make,
+    runs_directed,
+    without_code,
+)
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.engine import Run, horizon
@@ -182,6 +192,7 @@ class _SettingMaker:
                 link_bytes=link_bytes(method.rule, self.model.parameters),
                 link_models=link_models(method.rule, self.model.parameters),
                 inverse_cap=method.inverse_cap,
+                gated=gates_links(method.rule),
             )
             _check_network(method, run)
             found[label] = horizon.cap(run, train.budget, train.iterations)

@@ -88,7 +88,7 @@ class _Trial:
     def __init__(self, theta: Tensor) -> None:
         self.k, self.v, self.lr = 0, theta.new_ones((_CLIENTS, 1)), theta.new_full((_CLIENTS, 1), 0.1)
         self.linked, self.n = self.v > 0, theta.new_full((_CLIENTS, 1), float(_CLIENTS))
-        self.probability = self.v
+        self.probability = self.link_rate = self.v
         self.client = torch.zeros((_CLIENTS, 1), dtype=torch.int64)  # a list by client has at least one entry
         self.layout = _Flat(theta.shape[1], ((theta.shape[1],),))
         self._end = torch.tensor([end for edge in _EDGES for end in edge])
@@ -124,6 +124,10 @@ class _Trial:
     def weights_around(self) -> Tensor:
         """The weights of the neighbours."""
         return self.v.new_tensor([[0.25, 0.0], [0.25, 0.25], [0.25, 0.0]])
+
+    def gate(self, who: Tensor) -> _Trial:
+        """The same: everything fires."""
+        return self
 
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Words of three clients."""
