@@ -32,7 +32,7 @@ GRAPHS = {"relay": {"kind": "path"}, "d2": {"kind": "regular", "degree": 4, "wei
 ALWAYS = {"sgd": {"law": "constant", "value": 1.0}, "link": {"law": "constant", "value": 1.0}}
 SEEDS, ITERATIONS, EVERY = 3, 1500, 25
 _LEAST, _LARGEST = 1e-16, 1e3
-_COLOUR, _DARK, _LIGHT = "#0072B2", "#555555", "#A0A0A0"
+_COLOUR, _DARK, _LIGHT = "#0072B2", "#9C9C9C", "#D2D2D2"
 _WIDTH, _HEIGHT, _COLOURS = 480, 270, 32
 
 
@@ -82,7 +82,7 @@ def picture(name: str, found: Mapping[tuple[str, bool], pd.Series[float]]) -> by
         for method, sporadic, colour, dash, label in lines:
             errors = found[method, sporadic]
             values = errors.where(np.isfinite(errors) & (errors < _LARGEST)).clip(lower=_LEAST)
-            width = 1.6 if colour == _COLOUR else 1.1
+            width = 1.4 if colour == _COLOUR else 2.8  # a halo where a curve of the method lies on it
             axis.plot(errors.index, values, color=colour, linestyle=dash, linewidth=width, label=label)
         axis.set_title(ALGORITHMS[name].label, loc="left", fontsize=8, color=_COLOUR)
         axis.set_yscale("log")
