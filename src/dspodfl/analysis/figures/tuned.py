@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from dspodfl.analysis import formatting
 from dspodfl.analysis.costs import Cost
 from dspodfl.analysis.figures import style
-from dspodfl.analysis.figures.accuracy import COSTS, curve
+from dspodfl.analysis.figures.accuracy import COSTS
 from dspodfl.analysis.figures.style import STYLE
 
 REFERENCES = ("dspodfl", "dgd")
@@ -29,14 +30,15 @@ _LINES = (
     ("#000000", (0, (1, 2))),
 )
 _RANGE = 300.0
-"""Logarithmic axes begin at most this factor before the value that is read."""
+"""Axes begin this factor before the value that is read."""
+_POINTS = 200
 
 
 def tuned(metrics: pd.DataFrame, table: pd.DataFrame, axes: Sequence[str], title: str = "") -> Figure:
     """Draw accuracy against each cost, a column each; a row for each point of the axis that is not tuned.
 
     Each algorithm is drawn at the point that was chosen for the cost of the column, as the mean over the seeds that
-    are read. DSpodFL and DGD stand in every row in grey. A dotted line is where the table is read.
+    are read. DSpodFL and DGD stand in every row in grey. The right edge of a panel is where the table is read.
 
     Args:
         metrics: Rows by point, algorithm, seed and evaluated iteration.
@@ -86,23 +88,29 @@ def _panel(axis: Axes, runs: Mapping[str, list[pd.DataFrame]], own: Sequence[str
     """One family against one cost."""
     axis.set_xscale("log")
     least = cost.value / _RANGE
+    grid = np.geomspace(least, cost.value, _POINTS)
     for algorithm in [*(name for name in REFERENCES if name in runs and name not in own), *own]:
-        grid, mean, _ = curve(runs[algorithm], cost.column, "accuracy", log=True)
-        inside = (grid >= least) & (grid <= cost.value * 1.0001)
         mine = algorithm in own
         colour, dash = _LINES[own.index(algorithm) % len(_LINES)] if mine else _GREYS[algorithm]
         width, above = (1.4, 3) if mine else (0.9, 2)
         look = {"color": colour, "linestyle": dash, "linewidth": width, "zorder": above}
-        axis.plot(grid[inside], mean[inside], label=style.name(algorithm), **look)
+        axis.plot(grid, _mean(runs[algorithm], cost, grid), label=style.name(algorithm), **look)
     axis.set_xlim(least, cost.value)
     style.logarithmic(axis.xaxis, least, cost.value, formatting.size if cost.kind == "bytes" else None)
     axis.tick_params(labelsize=7)
+
+
+def _mean(runs: Sequence[pd.DataFrame], cost: Cost, grid: np.ndarray) -> np.ndarray:
+    """The mean accuracy of the runs that do not diverge, as the table reads them, as far as all of them go."""
+    sound = [run.sort_values("iteration") for run in runs if not run["diverged"].astype(bool).any()]
+    lines = [np.interp(grid, run[cost.column], run["accuracy"], right=np.nan) for run in sound]
+    return np.mean(lines, axis=0) if lines else np.full(len(grid), np.nan)
 
 
 def _notes(seeds: int, over: str, costs: Sequence[Cost]) -> list[str]:
     where = ", ".join(cost.text for cost in costs)
     return [
         f"Mean over {formatting.seeds(seeds)}; each algorithm at the {style.axis_name(over)} that is best at the right "
-        f"edge of the column ({where}) on other seeds. Curves go as far as all seeds do.",
+        f"edge of the column ({where}) on other seeds. Straight between evaluated iterations, and as far as all seeds go; without runs that diverge.",
         "Grey: DSpodFL (solid) and DGD (dashed), in every row.",
     ]
