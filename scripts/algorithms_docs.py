@@ -2,7 +2,7 @@
 
     python -m scripts.algorithms_docs            # write the page
     python -m scripts.algorithms_docs --check    # is it current? (else exit 1)
-    python -m scripts.algorithms_docs reproduced/algorithms-ridge reproduced/algorithms-fmnist    # take their numbers first
+    python -m scripts.algorithms_docs reproduced/algorithms-ridge reproduced/algorithms-fmnist    # take numbers first
 
 What is between the markers of the page is made here, and nothing else is touched. A test compares the page with it.
 """
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-
 from scripts import algorithms_fmnist
 
 from dspodfl.algorithms import ALGORITHMS, Entry, Setting

@@ -1,7 +1,7 @@
 """The part of docs/algorithms.md about Fashion-MNIST, from the folder of ``dspodfl reproduce algorithms-fmnist``.
 
-`scripts.algorithms_docs` calls it: ``python -m scripts.algorithms_docs reproduced/algorithms-fmnist`` takes the picture and
-the numbers into docs/algorithms/, and writes the page.
+`scripts.algorithms_docs` calls it: ``python -m scripts.algorithms_docs reproduced/algorithms-fmnist`` takes the picture
+and the numbers into docs/algorithms/, and writes the page.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _against(read: pd.DataFrame) -> pd.DataFrame:
         seeds = mine.pivot(index="seed", columns="algorithm", values="value")
         for algorithm in seeds:
             found = paired.difference((seeds[algorithm] - seeds[REFERENCE]).dropna())
-            rows.append({"cost": cost, "algorithm": algorithm, "ahead": found.mean, "half": found.half, "side": found.side})
+            row = {"cost": cost, "algorithm": algorithm, "ahead": found.mean, "half": found.half, "side": found.side}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -62,12 +63,13 @@ def numbers() -> pd.DataFrame | None:
 
 
 def table(found: pd.DataFrame | None) -> str:
-    """Give the numbers in Markdown: a row for each method, the best at the first cost first."""
+    """Give the picture and the numbers in Markdown: a row for each method, the best at the first cost first."""
     if found is None:
         return MISSING
     costs = _costs(found)
     heads = [f"accuracy at {cost.text} | rank | α" for cost in costs]
-    rows = [f"| method | {' | '.join(heads)} |", f"|---|{'---|' * 3 * len(costs)}"]
+    rows = ["![Accuracy of all methods against raw delay, bytes and iterations](algorithms/fmnist.png)", ""]
+    rows += [f"| method | {' | '.join(heads)} |", f"|---|{'---|' * 3 * len(costs)}"]
     first = found[found["cost"] == costs[0].kind].sort_values(["rank", "algorithm"])
     for algorithm in first["algorithm"]:
         mine = found[found["algorithm"] == algorithm].set_index("cost")

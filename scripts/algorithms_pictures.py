@@ -1,9 +1,10 @@
 """Draw every method on the ridge problem, for docs/algorithms.md: ``python -m scripts.algorithms_pictures``.
 
-    python -m scripts.algorithms_pictures                 # all of them, about two minutes on two cores
+    python -m scripts.algorithms_pictures                 # all of them, about a minute
     python -m scripts.algorithms_pictures dgd extra       # some of them
 
-The problem is that of ``dspodfl reproduce algorithms-ridge``: the same data, graphs, rates and learning rate, three seeds.
+The problem is that of ``dspodfl reproduce algorithms-ridge``: the same data, graphs, rates and learning rate; three
+seeds.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _WIDTH, _HEIGHT, _COLOURS = 480, 270, 32
 
 
 def curves(names: Sequence[str], graph: Mapping[str, Any] | None = None) -> dict[tuple[str, bool], pd.Series[float]]:
-    """Run methods on the ridge problem, with sporadic events and with all events at every iteration.
+    """Run methods on the ridge problem, with sporadic rates and with all rates 1.
 
     Args:
         names: The methods.
         graph: The graph, where it is another one.
 
     Returns:
-        (method, whether events are sporadic) -> ‖θ̄ − θ*‖² by iteration, the median over seeds.
+        (method, whether rates are sporadic) -> ‖θ̄ − θ*‖² by iteration, the median over seeds.
     """
     base = definition.named("algorithms-ridge").base
     base = base | {"seeds": SEEDS, "algorithms": list(names), "eval": {"every": EVERY}}
@@ -73,8 +74,8 @@ def picture(name: str, found: Mapping[tuple[str, bool], pd.Series[float]]) -> by
     lines = [
         ("dspodfl", True, _DARK, "-", "DSpodFL, sporadic"),
         ("dgd", False, _LIGHT, "-", "DGD"),
-        *([] if same else [(name, False, _COLOUR, (0, (4, 1.5)), "all events")]),
-        (name, True, _COLOUR, "-", "all events, whatever the rates" if same else "sporadic"),
+        *([] if same else [(name, False, _COLOUR, (0, (4, 1.5)), "all rates 1")]),
+        (name, True, _COLOUR, "-", "whatever the rates" if same else "sporadic rates"),
     ]
     with mpl.rc_context({**STYLE, "font.size": 7.5}):
         figure = Figure(figsize=(_WIDTH / 100, _HEIGHT / 100), layout="constrained")
@@ -116,7 +117,7 @@ def main() -> None:
     for name in wanted:
         found = grey if (name, True) in grey else grey | curves([name], GRAPHS.get(name))
         (FOLDER / f"{name}.png").write_bytes(picture(name, found))
-        print(f"{name}: sporadic {found[name, True].iloc[-1]:.1e}, all events {found[name, False].iloc[-1]:.1e}")
+        print(f"{name}: sporadic {found[name, True].iloc[-1]:.1e}, all rates 1 {found[name, False].iloc[-1]:.1e}")
 
 
 if __name__ == "__main__":

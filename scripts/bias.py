@@ -1,10 +1,10 @@
 """Measure and draw where DSpodFL ends as α falls, for docs/algorithms.md: ``python -m scripts.bias``.
 
-    python -m scripts.bias              # run it, and write docs/algorithms/bias.csv and bias.png; about two minutes
+    python -m scripts.bias              # run it, and write docs/algorithms/bias.csv and bias.png; about a minute
     python -m scripts.bias --draw       # draw what bias.csv has
 
-The problem is that of ``dspodfl reproduce algorithms-ridge``, with one graph, one draw of the data and of the rates; seeds
-differ in their events alone.
+The problem is that of ``dspodfl reproduce algorithms-ridge``, with one graph, one draw of the data and of the rates;
+seeds differ in their events alone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def drawn(table: pd.DataFrame) -> Figure:
         axis.set_xlabel("learning rate α, falling")
         axis.set_ylabel("distance of θ̄ (root mean square)")
         figure.legend(loc="outside right center", fontsize=8)
-        figure.supxlabel(f"{SEEDS} seeds of events; what is below {_LEAST:g} is drawn there.", fontsize=7.5, x=0.01, ha="left")
+        note = f"{SEEDS} seeds of events; what is below {_LEAST:g} is drawn there."
+        figure.supxlabel(note, fontsize=7.5, x=0.01, ha="left")
     return figure
 
 

@@ -103,7 +103,7 @@ def test_everything_that_the_paper_shows_has_its_file():
     assert {check.kind for e in ALL for check in e.check} <= set(claims.kinds())
 
 
-@pytest.mark.parametrize("kind", [kind for kind in experiments.KINDS if kind != "tuned"])  # tests/experiments/test_tuning.py has it
+@pytest.mark.parametrize("kind", [kind for kind in experiments.KINDS if kind != "tuned"])  # that is in test_tuning.py
 def test_every_kind_has_a_figure(kind, tmp_path):
     experiment = next(e for e in ALL if e.kind == kind)
     grid = experiment.cells(quick=True, seeds=2, more=toy(experiment))

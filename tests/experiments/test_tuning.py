@@ -48,7 +48,7 @@ def test_the_last_seeds_choose_and_the_others_are_read():
     assert sorted(set(each["seed"])) == [0, 1]
 
 
-def test_a_run_that_diverges_before_the_cost_counts_as_nothing_where_it_is_chosen_and_one_that_ends_before_is_read_there():
+def test_a_run_that_diverges_before_the_cost_counts_as_nothing_and_one_that_ends_before_is_read_there():
     found = tuned(table(), ["rate", "family"], TUNE).set_index(["cost", "algorithm"])
     assert found.loc["iterations", "dgd"]["tuned"] == 1.0
     assert found.loc["delay", "dgd"]["tuned"] == 0.1, "it diverges after the delay"
@@ -88,7 +88,7 @@ def test_the_page_gets_a_row_for_each_method_and_who_is_ahead_of_dspodfl(tmp_pat
     algorithms_fmnist.take(outcome(tmp_path))
     found = algorithms_fmnist.numbers()
     text = algorithms_fmnist.table(found)
-    assert text.splitlines()[2].startswith("| DSpodFL | 0.338 ± 0.053 | 1 | 1 (edge) |")
+    assert text.splitlines()[4].startswith("| DSpodFL | 0.338 ± 0.053 | 1 | 1 (edge) |")
     assert "number 1 of 2" in algorithms_fmnist.standings(found).splitlines()[0]
     assert (tmp_path / "fmnist.png").read_bytes()[:4] == b"\x89PNG"
 

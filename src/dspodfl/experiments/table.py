@@ -64,12 +64,13 @@ def tuned_table(outcome: ExperimentResult) -> Table:
         For each cost the accuracy, the place among all, and the point that was chosen.
     """
     found = outcome.aggregates
-    costs = [Cost(str(kind), float(value)) for kind, value in dict.fromkeys(zip(found["cost"], found["cost_value"]))]
+    pairs = dict.fromkeys(zip(found["cost"], found["cost_value"], strict=True))
+    costs = [Cost(str(kind), float(value)) for kind, value in pairs]
     name = axis_name(str(found["tuned_axis"].iloc[0])) if len(found) else ""
     columns = [Column("", left=True)]
     for cost in costs:
         columns += [Column(f"accuracy at\n{cost.text}"), Column("rank"), Column(name)]
-    order = found[found["cost"] == costs[0].kind].sort_values("rank")["algorithm"] if costs else []
+    order = list(found[found["cost"] == costs[0].kind].sort_values("rank")["algorithm"]) if costs else []
     rows = []
     for algorithm in order:
         mine = found[found["algorithm"] == algorithm].set_index("cost")
@@ -80,8 +81,8 @@ def tuned_table(outcome: ExperimentResult) -> Table:
             cells += [cell(row) + short, str(int(row["rank"])), f"{row['tuned']:g}{'!' if row['edge'] else ''}"]
         rows.append(Row(tuple(cells)))
     number = int(found["seeds"].max()) if len(found) else 0
-    text = f"Accuracy: mean ± std over {formatting.seeds(number)}, each algorithm at the {name} that is best at this cost "
-    text += "on other seeds. *: some runs end before this cost, and are read at their end. "
+    text = f"Accuracy: mean ± std over {formatting.seeds(number)}, each algorithm at the {name} that is best at this "
+    text += "cost on other seeds. *: some runs end before this cost, and are read at their end. "
     text += "!: the first or last of the values that were tried."
     return Table(outcome.heading, tuple(columns), tuple(rows), "", text, tuple(_diverged(found, ["cost"])))
 

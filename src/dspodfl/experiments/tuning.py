@@ -28,11 +28,11 @@ def tuned(metrics: pd.DataFrame, axes: Sequence[str], tune: Tune, *, quick: bool
         counted and not averaged.
     """
     found = readings(metrics, axes, tune, quick=quick)
-    common = [name for name in found if name not in _OF_RUNS]
-    rows = [
-        dict(zip(common, key if isinstance(key, tuple) else (key,), strict=True)) | _summary(runs)
-        for key, runs in found.groupby(common, sort=False, dropna=False)
-    ]
+    common = [str(name) for name in found if name not in _OF_RUNS]
+    key: Any
+    rows: list[dict[str, Any]] = []
+    for key, runs in found.groupby(common, sort=False, dropna=False):
+        rows.append(dict(zip(common, key, strict=True)) | _summary(runs))
     for row in rows:
         means = [other["accuracy_mean"] or 0.0 for other in rows if other["cost"] == row["cost"]]
         row["rank"] = 1 + sum(mean > (row["accuracy_mean"] or 0.0) for mean in means)
@@ -61,7 +61,9 @@ def readings(metrics: pd.DataFrame, axes: Sequence[str], tune: Tune, *, quick: b
     points = sorted(dict.fromkeys(metrics[tune.over]))
     choosing = set(sorted(metrics["seed"].unique())[-tune.seeds :])
     groups = metrics.sort_values("iteration", kind="stable").groupby([*others, "algorithm"], sort=False)
-    runs = {key: list(found.groupby([tune.over, "seed"])) for key, found in groups}
+    runs: dict[Any, list[tuple[Any, pd.DataFrame]]] = {
+        key: list(found.groupby([tune.over, "seed"])) for key, found in groups
+    }
     order = dict.fromkeys(metrics[[*others, "algorithm"]].itertuples(index=False, name=None))
     rows: list[dict[str, Any]] = []
     for cost in tune.costs(quick):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -52,7 +53,8 @@ def tuned(metrics: pd.DataFrame, table: pd.DataFrame, axes: Sequence[str], title
     over = str(table["tuned_axis"].iloc[0])
     rest = next((axis for axis in axes if axis != over), None)
     families = list(dict.fromkeys(table[rest])) if rest else [""]
-    costs = [Cost(str(kind), float(value)) for kind, value in dict.fromkeys(zip(table["cost"], table["cost_value"]))]
+    pairs = dict.fromkeys(zip(table["cost"], table["cost_value"], strict=True))
+    costs = [Cost(str(kind), float(value)) for kind, value in pairs]
     read = sorted(metrics["seed"].unique())[: int(table["seeds"].max())]
     runs = _by_point(metrics[metrics["seed"].isin(read)], over)
     with mpl.rc_context(STYLE):
@@ -64,7 +66,7 @@ def tuned(metrics: pd.DataFrame, table: pd.DataFrame, axes: Sequence[str], title
             own = [str(algorithm) for algorithm in dict.fromkeys(here["algorithm"])]
             for cost, axis in zip(costs, line, strict=True):
                 chosen = table[table["cost"] == cost.kind].set_index("algorithm")["tuned"].to_dict()
-                _panel(axis, {a: runs[a, float(point)] for a, point in chosen.items()}, own, cost)
+                _panel(axis, {str(a): runs[str(a), float(point)] for a, point in chosen.items()}, own, cost)
             style.heading(line[0], str(family))
             line[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7, handlelength=2.4)
             line[0].set_ylabel("test accuracy", fontsize=8)
@@ -79,8 +81,9 @@ def tuned(metrics: pd.DataFrame, table: pd.DataFrame, axes: Sequence[str], title
 def _by_point(metrics: pd.DataFrame, over: str) -> dict[tuple[str, float], list[pd.DataFrame]]:
     """The runs of each algorithm at each point of the axis that is tuned."""
     out: dict[tuple[str, float], list[pd.DataFrame]] = {}
-    for (algorithm, point, _), run in metrics.groupby(["algorithm", over, "seed"], sort=False):
-        out.setdefault((str(algorithm), float(point)), []).append(run)
+    key: Any
+    for key, run in metrics.groupby(["algorithm", over, "seed"], sort=False):
+        out.setdefault((str(key[0]), float(key[1])), []).append(run)
     return out
 
 
@@ -93,7 +96,7 @@ def _panel(axis: Axes, runs: Mapping[str, list[pd.DataFrame]], own: Sequence[str
         mine = algorithm in own
         colour, dash = _LINES[own.index(algorithm) % len(_LINES)] if mine else _GREYS[algorithm]
         width, above = (1.4, 3) if mine else (0.9, 2)
-        look = {"color": colour, "linestyle": dash, "linewidth": width, "zorder": above}
+        look: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": width, "zorder": above}
         axis.plot(grid, _mean(runs[algorithm], cost, grid), label=style.name(algorithm), **look)
     axis.set_xlim(least, cost.value)
     style.logarithmic(axis.xaxis, least, cost.value, formatting.size if cost.kind == "bytes" else None)
@@ -111,6 +114,7 @@ def _notes(seeds: int, over: str, costs: Sequence[Cost]) -> list[str]:
     where = ", ".join(cost.text for cost in costs)
     return [
         f"Mean over {formatting.seeds(seeds)}; each algorithm at the {style.axis_name(over)} that is best at the right "
-        f"edge of the column ({where}) on other seeds. Straight between evaluated iterations, and as far as all seeds go; without runs that diverge.",
+        f"edge of the column ({where}) on other seeds. "
+        "Straight between evaluated iterations, and as far as all seeds go; without runs that diverge.",
         "Grey: DSpodFL (solid) and DGD (dashed), in every row.",
     ]
