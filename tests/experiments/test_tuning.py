@@ -13,6 +13,7 @@ from dspodfl.experiments import definition as experiments
 from dspodfl.experiments.definition import Tune
 from dspodfl.experiments.table import outcome_table
 from dspodfl.experiments.tuning import readings, tuned
+from dspodfl.ui.html.page import compose
 
 TUNE = Tune(over="rate", seeds=2, at=["iterations=15", "delay=1000"], quick=["iterations=10"])
 
@@ -75,6 +76,8 @@ def test_the_outcome_is_written_with_a_figure_and_read_back_and_its_table_has_a_
     assert [row.cells[0] for row in found.rows] == ["DSpodFL", "DGD"]
     assert found.rows[0].cells[1:4] == ("0.338 ± 0.053", "1", "1!") and found.rows[0].cells[4].endswith("*")
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    page = compose([folder]).html
+    assert "rate = 0.1, 1; family = f" in page and "best at this cost on other seeds" in page
     made = figures.tuned(table(), tuned(table(), ["rate", "family"], TUNE), ["rate", "family"])
     assert len(made.axes) == 2 and [line.get_label() for line in made.axes[0].lines] == ["DSpodFL", "DGD"]
     assert np.nanmax(made.axes[0].lines[0].get_ydata()) == pytest.approx(0.45 * 0.75, abs=0.01)

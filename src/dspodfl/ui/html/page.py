@@ -285,8 +285,9 @@ def _natural(text: str) -> tuple[Any, ...]:
 
 def _varied(outcome: ExperimentResult) -> str:
     text = []
+    rows = outcome.metrics if outcome.kind == "tuned" else outcome.aggregates
     for axis in outcome.axes:
-        values = dict.fromkeys(formatting.setting(value) for value in outcome.aggregates[axis])
+        values = dict.fromkeys(formatting.setting(value) for value in rows[axis])
         text.append(f"{axis} = {', '.join(values)}")
     return f"Varied: {'; '.join(text)}. Below are the settings of the first point." if text else ""
 
