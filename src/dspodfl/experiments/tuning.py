@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dspodfl.analysis import Cost
-from dspodfl.analysis.statistics import spread
+from dspodfl.analysis import Cost, statistics
 from dspodfl.experiments.definition import Tune
 
 
@@ -110,7 +109,7 @@ def _summary(read: pd.DataFrame) -> dict[str, Any]:
     values = values[np.isfinite(values)]
     counts = {"seeds": len(read), "reached": len(values), "short": int(read["short"].sum())}
     middle = float(np.median(values)) if len(values) else None
-    columns = spread(values) | {"median": middle}
+    columns = statistics.spread(values) | {"median": middle}
     return (
         counts
         | {"diverged": int(read["diverged"].sum())}
