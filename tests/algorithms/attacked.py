@@ -9,7 +9,7 @@ from tests.worlds import final, make_run
 
 from dspodfl.algorithms import Attack, Constant
 from dspodfl.network import Events, Graph
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
 

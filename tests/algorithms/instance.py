@@ -11,7 +11,7 @@ from tests.worlds import final, make_run, scattered
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.engine import Stack, simulate
 from dspodfl.network import Events, Graph
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem

@@ -10,7 +10,7 @@ from tests.worlds import advance, make_run, scattered
 from dspodfl.algorithms import RULES, Algorithm, Constant, bytes_sent, make, named
 from dspodfl.algorithms.methods.ad_psgd import StaleGradients
 from dspodfl.network import Events, Graph, Part
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 
 RULE = StaleGradients()
 

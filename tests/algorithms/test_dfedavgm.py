@@ -1,4 +1,4 @@
-"""DFedAvgM: momentum within a round of local steps, which begins anew after each exchange."""
+"""DFedAvgM: momentum within a round of local steps, which starts again at 0 after each exchange."""
 
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ from tests.worlds import final, make_run
 
 from dspodfl.algorithms import ALGORITHMS, Constant
 from dspodfl.algorithms.rules import simultaneous
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 
 EXACT = [name for name, entry in ALGORITHMS.items() if entry.exact and entry.sporadic]
 SPORADIC = {"d": D.tolist(), "b": B.tolist()}

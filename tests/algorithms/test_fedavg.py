@@ -15,7 +15,8 @@ from dspodfl.algorithms.star import Rounds
 from dspodfl.algorithms.with_server import is_server, told
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, Part
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 
 CONTRACT = {"graph": SMALL, "moves_the_mean": True, "settings": {"steps": 2}}
 

@@ -14,7 +14,7 @@ from dspodfl.algorithms import Algorithm, Constant, inverse_cap, named
 from dspodfl.algorithms.inverse_rates import DEFAULT_CAP
 from dspodfl.engine import Stack, plain_loop
 from dspodfl.errors import ConfigError, InputError
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.study.builder import build
 
 OF_RATES = torch.from_numpy(minimizer(D))

@@ -11,7 +11,8 @@ from dspodfl.algorithms import RULES, Constant, named
 from dspodfl.algorithms.clocks import PairwiseGossip, shares, wakes
 from dspodfl.engine import plain_loop
 from dspodfl.network import Graph, Part
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 
 LONG = 20_000
 SIGMAS = 5

@@ -12,7 +12,7 @@ from tests.worlds import final, make_run
 from dspodfl.algorithms import bytes_sent
 from dspodfl.algorithms.methods.push_sum import PushSum
 from dspodfl.algorithms.rules import AdaptThenCombine
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
 

@@ -44,6 +44,7 @@ def test_push_pull_is_the_same_rule_where_every_client_computes_always():
 
 
 def _rates():
-    from dspodfl.network.rates import FixedValues, Rates
+    from dspodfl.network.laws import FixedValues
+    from dspodfl.network.rates import Rates
 
     return Rates(DIGRAPH, 0, FixedValues(0.5), FixedValues(0.5))

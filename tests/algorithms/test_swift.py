@@ -14,7 +14,7 @@ from dspodfl.algorithms import Constant, bytes_sent, named
 from dspodfl.algorithms.clocks import Swift
 from dspodfl.algorithms.methods.swift import Pull
 from dspodfl.network import Part, Static, WeightedTopology
-from dspodfl.network.rates import FixedValues, Uniform
+from dspodfl.network.laws import FixedValues, Uniform
 
 CONTRACT = {"moves_the_mean": True}
 RULE = Pull()

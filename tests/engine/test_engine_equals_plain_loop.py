@@ -24,7 +24,7 @@ from dspodfl.engine.mixer import DENSE
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
 from dspodfl.network import generate
-from dspodfl.network.rates import Beta, FixedValues
+from dspodfl.network.laws import Beta, FixedValues
 from dspodfl.network.topology import BernoulliLinks, Markov, Switching, Waypoint
 from dspodfl.problem.models import build
 
