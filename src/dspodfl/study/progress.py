@@ -40,7 +40,7 @@ _MOMENT = 1.0
 _REFRESH, _STAGES, _WINDOW = 0.1, 5.0, 20.0
 """Seconds between two updates of a bar, two lines of a stage before a run; seconds that a rate is taken over."""
 _FIRST, _EVERY, _GAP, _STEP = 2.0, 30.0, 1.0, 0.05
-"""Log lines: seconds before the first, the most and the least seconds between two, the share done from one to the next."""
+"""Log lines: seconds before the first, at most and at least between two; the share done between two."""
 
 
 def for_command(quiet: bool) -> Progress:
