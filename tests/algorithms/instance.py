@@ -6,15 +6,13 @@ of this instance; where a plausible wrong version of a method ends is said next 
 
 import numpy as np
 import torch
-from tests.worlds import final, make_run, scattered
+from tests.worlds import final, make_run
 
 from dspodfl.algorithms.learning_rate import Constant
-from dspodfl.engine import Stack, simulate
-from dspodfl.network import Events, Graph
+from dspodfl.network import Graph
 from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
-from dspodfl.problem.problem import Problem
 
 N = 8
 EDGES = sorted([*((i, i + 1) for i in range(N - 1)), (0, 7), (0, 3), (0, 5)])
@@ -104,30 +102,6 @@ class Loop:
 def gradient(i, theta):
     """∇F_i, NumPy. Shapes: (3,) -> (3,)."""
     return X[i] * (X[i] @ theta - Y[i]) + L2 * theta
-
-
-def arc_events(iterations, graph=DIGRAPH, seed=0, share=0.5):
-    """Random events of clients, and of both directions of each link; those that are not there fire too, in vain."""
-    random = np.random.default_rng(seed)
-    v = random.random((iterations, graph.n)) < share
-    return v, *(random.random((iterations, graph.links)) < share for _ in range(2))
-
-
-def arc_states(rule, v, there, back, *, graph=DIGRAPH, data=DATA, model=MODEL, start=None):
-    """What is trained, the state by name and the models after every iteration of such events, α = .05, in float64."""
-
-    def schedule(k, part, rates):
-        return Events(v[k], there[k], back[k])
-
-    run = make_run("dspodfl", 0, data=data, graph=graph, schedule=schedule, learning_rate=Constant(0.05))
-    start = scattered(model, graph.n, 0, torch.float64) if start is None else start
-    problem = Problem(model, [(0, data)], batch_size=1, dtype=torch.float64)
-    found = []
-    for shot in simulate(Stack([run]), problem, rule, start, iterations=len(v), every=1):
-        (piece,) = shot.state.pieces()
-        state = {name: values.clone() for name, values in piece.clients.items() if name.startswith("rule.")}
-        found.append((piece.clients["theta"].clone(), state, shot.theta.clone()))
-    return found
 
 
 def error(theta, of=OPTIMUM):

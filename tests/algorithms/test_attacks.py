@@ -11,14 +11,13 @@ from tests.algorithms.attacked import (
     COMPLETE,
     HONEST,
     START,
-    Listed,
     N,
+    P,
     consensus,
     offset,
-    random_events,
     spread,
-    still,
 )
+from tests.algorithms.listed import Listed, random_events, still
 from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.worlds import MODELS, advance, erdos_renyi, final, make_run
@@ -240,7 +239,7 @@ def test_runs_under_different_attacks_do_not_advance_together():
 
 
 def test_honest_clients_are_the_others():
-    _, data = still()
+    _, data = still(P, N)
     run = make_run("dspodfl", 0, data=data, graph=COMPLETE, attack=Attack(ATTACKERS, SignFlip()))
     assert run.honest.tolist() == list(range(8))
     assert make_run("dspodfl", 0, data=data, graph=COMPLETE).honest.tolist() == list(range(N))

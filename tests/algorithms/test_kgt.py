@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from tests.algorithms.instance import RING, D, N, error, models
+from tests.algorithms.listed import Listed
 from tests.algorithms.loops import (
-    Listed,
     as_array,
     fired,
     gradient,
@@ -97,8 +97,8 @@ def test_the_rule_is_a_loop_over_clients_and_links(eta):
 
 
 def test_corrections_always_sum_to_zero():
-    for _, tensors in states(Kgt(), *random_events())[20::10]:
-        c = next(iter(tensors.values()))
+    for after in states(Kgt(), *random_events())[20::10]:
+        c = after.clients["rule.0"]
         assert c.sum(dim=0).abs().max() < 1e-12 < c.abs().max()
 
 

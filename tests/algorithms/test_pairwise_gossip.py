@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms.instance import DATA, MODEL, RING, D, N
-from tests.algorithms.instance_events import still
+from tests.algorithms.listed import still
 from tests.worlds import advance, make_run, scattered
 
 from dspodfl.algorithms import RULES, Constant, named

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from tests.algorithms import instance
-from tests.algorithms.instance import DIGRAPH, D, Loop, N, arc_events, arc_states, error, models
+from tests.algorithms.instance import DIGRAPH, D, Loop, N, error, models
+from tests.algorithms.listed import arc_events, states
 
 from dspodfl.algorithms import bytes_sent
 from dspodfl.algorithms.arcs import pulled_and_pushed, pushed
@@ -53,7 +54,7 @@ def test_on_an_undirected_graph_it_is_tracking_adapt_then_combine():
 
 def test_it_is_the_plain_loop_over_clients_and_arcs():
     events = arc_events(50, seed=7)
-    found = arc_states(PushPull(), *events)
+    found = states(PushPull(), *events, graph=DIGRAPH)
     loop = Loop(events)
     theta = dict(enumerate(found[0][0].numpy()))
     y, held = ({i: np.zeros(3) for i in range(N)} for _ in range(2))

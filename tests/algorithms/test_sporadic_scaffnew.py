@@ -100,8 +100,8 @@ def test_the_rule_is_a_loop_over_clients_and_links(factor, s):
 
 def test_corrections_always_sum_to_zero_and_the_mean_stays_where_every_client_steps():
     v, v_hat = random_events(2, iterations=200)
-    for _, tensors in states(ProxSkip(), v, v_hat)[20::20]:
-        (h,) = tensors.values()
+    for after in states(ProxSkip(), v, v_hat)[20::20]:
+        (h,) = after.clients.values()
         assert h.sum(dim=0).abs().max() < 1e-12 < h.abs().max()
     found = states(ProxSkip(), np.ones_like(v), v_hat, **STILL)
     assert (found[-1][0].mean(dim=0) - found[0][0].mean(dim=0)).abs().max() < 1e-12

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms.instance import DATA, EDGES, L2, MODEL, RING, D, N, X, Y, minimizer
-from tests.algorithms.instance_events import random_events, states
+from tests.algorithms.listed import random_events, states
 from tests.worlds import advance, make_run, scattered
 
 from dspodfl.algorithms import Constant, bytes_sent, named
