@@ -21,9 +21,9 @@ check: lint types layers api test
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
-# Other random examples every time, and more of them.
+# Other random examples every time, and more of them; and the tests that are marked as long.
 nightly: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 -m 'long or not long'
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
