@@ -202,8 +202,15 @@ def runs_of(kind, n=7):
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
-@pytest.mark.parametrize("rule", RULES_UNDER_ATTACK, ids=str)
+def pairs(short):
+    """Every kind with every rule; all but some of them are for the long tests."""
+    for k, kind in enumerate(KINDS):
+        for r, rule in enumerate(RULES_UNDER_ATTACK):
+            marks = () if short(k, r) else pytest.mark.long
+            yield pytest.param(kind, rule, id=f"{type(kind).__name__}-{rule}", marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "rule"), pairs(lambda k, r: k == 0 or r == k % len(RULES_UNDER_ATTACK)))
 def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
     model, _ = MODELS["svm"]()
     runs = runs_of(kind)
@@ -214,8 +221,7 @@ def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
     assert_the_same(runs, model, looks, rule=rule, close=1e-9)
 
 
-@pytest.mark.parametrize("kind", [Alie(1.0), Noise(0.5)], ids=lambda kind: type(kind).__name__)
-@pytest.mark.parametrize("rule", RULES_UNDER_ATTACK, ids=str)
+@pytest.mark.parametrize(("kind", "rule"), zip([Alie(1.0), Noise(0.5)] * 2, RULES_UNDER_ATTACK, strict=True), ids=str)
 def test_resumed_anywhere_is_in_one_go_to_the_last_bit(kind, rule):
     model, _ = MODELS["svm"]()
     assert_any_state_is_gone_on_from(runs_of(kind), model, rule=rule)

@@ -19,7 +19,7 @@ def made(**settings):
 
 def ends(rule, alpha=0.02):
     schedule, _ = made(period=5)
-    return instance.error(instance.models(rule, schedule=schedule, alpha=alpha, iterations=6000))
+    return instance.error(instance.models(rule, schedule=schedule, alpha=alpha, iterations=3000))
 
 
 KEPT = with_local(RULES["adapt_then_combine"], local.momentum(0.9))

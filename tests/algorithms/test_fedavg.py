@@ -27,7 +27,7 @@ def final(rule, *, share=1.0, **how):
 
 @pytest.mark.parametrize(("alpha", "found"), [(0.1, 0.0196), (0.05, 0.0111), (0.025, 0.0059)])
 def test_five_local_steps_stall_at_a_distance_that_halves_with_the_step(alpha, found):
-    assert of_server(final(FedAvg(5), alpha=alpha, iterations=4000)) == pytest.approx(found, abs=1e-4)
+    assert of_server(final(FedAvg(5), alpha=alpha, iterations=2000)) == pytest.approx(found, abs=1e-4)
 
 
 def test_one_step_of_all_is_gradient_descent():

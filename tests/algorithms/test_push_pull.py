@@ -40,7 +40,7 @@ def test_it_is_exact_on_a_digraph_and_where_arcs_and_clients_are_sporadic():
 
 @pytest.mark.parametrize("alpha", [0.05, 0.02])
 def test_one_matrix_for_both_ends_elsewhere_whatever_the_step(alpha):
-    how = {"schedule": "dgd", "graph": DIGRAPH, "iterations": 3000, "alpha": alpha}
+    how = {"schedule": "dgd", "graph": DIGRAPH, "iterations": 1500, "alpha": alpha}
     by_rows, by_columns = (error(models(SameMatrix(rows=rows), **how)) for rows in (True, False))
     assert by_rows == pytest.approx(0.278, abs=0.001)
     assert by_columns == pytest.approx(0.102, abs=0.001)
