@@ -210,7 +210,7 @@ def pairs(short):
             yield pytest.param(kind, rule, id=f"{type(kind).__name__}-{rule}", marks=marks)
 
 
-@pytest.mark.parametrize(("kind", "rule"), pairs(lambda k, r: k == 0 or r == k % len(RULES_UNDER_ATTACK)))
+@pytest.mark.parametrize(("kind", "rule"), list(pairs(lambda k, r: k == 0 or r == k % len(RULES_UNDER_ATTACK))))
 def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
     model, _ = MODELS["svm"]()
     runs = runs_of(kind)
@@ -221,7 +221,9 @@ def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
     assert_the_same(runs, model, looks, rule=rule, close=1e-9)
 
 
-@pytest.mark.parametrize(("kind", "rule"), zip([Alie(1.0), Noise(0.5)] * 2, RULES_UNDER_ATTACK, strict=True), ids=str)
+@pytest.mark.parametrize(
+    ("kind", "rule"), list(zip([Alie(1.0), Noise(0.5)] * 2, RULES_UNDER_ATTACK, strict=True)), ids=str
+)
 def test_resumed_anywhere_is_in_one_go_to_the_last_bit(kind, rule):
     model, _ = MODELS["svm"]()
     assert_any_state_is_gone_on_from(runs_of(kind), model, rule=rule)
