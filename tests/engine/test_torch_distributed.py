@@ -128,19 +128,11 @@ sys.exit(launch(int(sys.argv[1]), sys.argv[2:], module="tests.on_ranks"))
 SHORT = merged(BASE, {"algorithms": ["dspodfl", "dfedavg"], "train": {"iterations": 7}, "eval": {"every": 3}})
 
 
-FEW = ("all algorithms", "runs", "auto", "refresh", "complete", "markov", "mlp")
-"""The studies of a team of two; a team of three runs all of them."""
-
-
-@pytest.mark.parametrize(
-    ("ranks", "names"),
-    [(2, FEW), (3, tuple(studies())), pytest.param(2, tuple(studies()), marks=pytest.mark.long)],
-    ids=["2", "3", "2-all"],
-)
-def test_several_ranks_are_one(ranks, names, tmp_path):
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.long), 3])
+def test_several_ranks_are_one(ranks, tmp_path):
     """Everything that is asked of a team, by one team: to launch it takes longer than all it does."""
-    found = ranks, tmp_path, answers_of(ranks, names, tmp_path)
-    for name in names:
+    found = ranks, tmp_path, answers_of(ranks, tmp_path)
+    for name in studies():
         a_study_on_several_ranks_is_the_study_on_one(found, name)
     linear_models_on_the_cpu_are_the_same_to_the_bit_where_runs_are_divided(found)
     each_rank_holds_the_samples_of_its_own_clients_alone(found)
@@ -172,8 +164,8 @@ def test_as_many_ranks_as_gpus_talk_by_nccl(model, split, tmp_path):
     same_but_for_rounding(Result.load(tmp_path / "out").metrics, run_alone(config, device="cuda").metrics, 1e-3)
 
 
-def answers_of(ranks, names, folder):
-    cases = {name: ("run", {"changes": changes}) for name, changes in studies().items() if name in names}
+def answers_of(ranks, folder):
+    cases = {name: ("run", {"changes": changes}) for name, changes in studies().items()}
     cases["talked"] = ("talked", {})
     cases["mixed twice"] = ("mixed_twice", {"changes": merged(SHORT, CLIENTS)})
     for split in ("clients", "runs"):
