@@ -106,7 +106,7 @@ SOME = ("algorithms-all", "dynamics-markov", "order-adapt_then_combine-mlp", "bu
 def test_a_slice_gives_what_it_gave(names):
     assert set(names) <= set(SLICE)
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.goldens", "check", "--jobs", "1", *names],
+        [sys.executable, "-m", "scripts.goldens", "check", *names, "--jobs", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,
