@@ -224,9 +224,8 @@ def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
 @pytest.mark.parametrize(
     ("kind", "rule"), list(zip([Alie(1.0), Noise(0.5)] * 2, RULES_UNDER_ATTACK, strict=True)), ids=str
 )
-def test_resumed_anywhere_is_in_one_go_to_the_last_bit(k, rule):
+def test_resumed_anywhere_is_in_one_go_to_the_last_bit(kind, rule):
     model, _ = MODELS["svm"]()
-    kind = (Alie(1.0), Noise(0.5))[k % 2]
     assert_any_state_is_gone_on_from(runs_of(kind), model, rule=rule)
 
 
