@@ -13,7 +13,8 @@ from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.engine import Run
 from dspodfl.errors import DataError
 from dspodfl.network import Graph
-from dspodfl.network.rates import Beta, FixedValues, Rates
+from dspodfl.network.laws import Beta, FixedValues
+from dspodfl.network.rates import Rates
 from dspodfl.network.topology import Static, WeightedTopology
 from dspodfl.problem.data import Dataset, Federation, load, partitions
 

@@ -21,7 +21,7 @@ from tests.worlds import advance
 
 from dspodfl.errors import DataError
 from dspodfl.network import Graph
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.problem.models import build
 

@@ -18,7 +18,7 @@ from dspodfl.engine.steppers import base as steppers
 from dspodfl.engine.steppers import cuda_base
 from dspodfl.network import generate
 from dspodfl.network.budget import Budget
-from dspodfl.network.rates import Beta
+from dspodfl.network.laws import Beta
 from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.problem import Problem
 from dspodfl.study.builder import build

@@ -35,6 +35,7 @@ from dspodfl.study.build_problem import build_problem, check_optimum, with_optim
 from dspodfl.study.rule_check import check_rule
 from dspodfl.study.study import Method, Setting, Study, link_bytes, link_models
 from dspodfl.study.user_inputs import UserInputs, resolve, user_names
+from dspodfl.study.waves import state_numbers
 
 _DATA = 0.3
 """The share of building that the data of all seeds are taken to be."""
@@ -85,7 +86,11 @@ def build(
     settings = [maker.setting(seed, attacked(federation, attack)) for seed, federation in data.items()]
     if inputs.code or not user_names(config, algorithms=False):
         graphs = [settings[0].rates.graph, *(network.rates.graph for network in settings[0].own.values())]
-        footprint.check_model(config, model, max(graph.links for graph in graphs))
+        kept = [
+            state_numbers(method.rule, settings[0].run(method, model.parameters), model.parameters)
+            for method in methods
+        ]
+        footprint.check_model(config, model, max(graph.links for graph in graphs), max(kept))
         check_optimum(model, data[config.seed])
         known = with_optimum(model, [setting.data for setting in settings], attack.clients if attack else ())
         settings = [replace(setting, data=federation) for setting, federation in zip(settings, known, strict=True)]
