@@ -295,7 +295,7 @@ def test_a_run_that_diverges_on_cuda_is_frozen_and_the_others_go_on(name):
         assert torch.allclose(one[-1].theta, other[-1].theta, rtol=0, atol=1e-5)
 
 
-GATED = ["dgd", {"name": "ef_hc", "settings": {"r": 2.0}}]
+GATED = ["dgd", {"name": "ef_hc", "settings": {"r": 0.1}}]
 
 
 @pytest.mark.parametrize("model", [{"name": "svm"}, {"name": "mlp"}])
