@@ -8,7 +8,7 @@ and what they add is summed up client by client in the order of the links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from dspodfl import rng
 from dspodfl.algorithms import Arc, PerLink, Receive, Rule, Send, Step, UnderAttack, needs_probability
+from dspodfl.engine import compiled_linear
+from dspodfl.engine.compiled_linear import LinearOperations
 from dspodfl.engine.ends import Ends, Fired, crossing, cut, like, summed, swapped, tensors, tree, x_device
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
@@ -43,6 +45,8 @@ class Stage:
         self.split, self.problem, self.mixer = split, problem, mixer
         self.ends = Ends(split, problem.device)
         self.layout = _Layout(problem)
+        fast = compiled_linear.available(problem) and problem.full is None
+        self.compiled = LinearOperations(split, problem) if fast else None
         self._needs_probability = needs_probability(rule)
         self._fired: Fired | None = None
         self._attack = split.shard.stack.attack
@@ -55,7 +59,9 @@ class Stage:
         self.block = block
         self.v = block.v.to(self.problem.dtype)[:, :, None].unbind()
         self.lr = block.lr[:, :, None].unbind()
-        self.batches = None if self.problem.full is not None else self.problem.batches(block.k)
+        if self.compiled is not None:
+            self.compiled.load(block.k, block.active)
+        self.batches = self.problem.batches(block.k) if self.problem.full is None and self.compiled is None else None
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._step_probability: Tensor | None = None
         self._fired = None
@@ -76,9 +82,21 @@ class Stage:
 
     def at(self, t: int, theta: Tensor) -> Step:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
-        mix = _never_mixes if self.block.into is not None else self.mixer.begin(t, theta)
+        mix: Callable[..., Tensor]
+        if self.block.into is not None:
+            mix = _never_mixes
+        elif self.compiled is not None and self.compiled.mixes:
+            mix = partial(self._mixed, self.compiled, t)
+        else:
+            mix = self.mixer.begin(t, theta)
         found = StackStep(self, t, mix)
         return found if self._attack is None else cast(Step, UnderAttack(found, self._attack.kind, self._attacker))
+
+    def _mixed(self, compiled: LinearOperations, t: int, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """P(k)x − minus by compiled code, where rows are as wide as models."""
+        if x.shape[1:] == (self.problem.width,) and x.dtype == self.problem.dtype:
+            return compiled.mix(t, x, minus)
+        return self.mixer.apply(t, x, minus)
 
     @property
     def step_probability(self) -> Tensor:
@@ -130,8 +148,10 @@ class StackStep:
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
-        problem, batches = self._stage.problem, self._stage.batches
+        problem, batches, compiled = self._stage.problem, self._stage.batches, self._stage.compiled
         factor = None if scale is None else scale[:, 0]
+        if compiled is not None:
+            return compiled.gradient(self._t, x, factor)
         if batches is None:
             assert problem.full is not None
             return problem.full.gradient(x, factor)

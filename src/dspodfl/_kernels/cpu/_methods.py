@@ -28,10 +28,10 @@ from dspodfl._kernels.cpu._linear import (
     _Work,
 )
 
-METHODS = ("gradient", "diging", "atc", "aug_dgm", "corrected")
+METHODS = ("gradient", "mix", "diging", "atc", "aug_dgm", "corrected")
 """What `work` computes; `dspodfl._kernels.cpu.methods` has the formulas."""
-_GRADIENT, _DIGING, _ATC, _AUG_DGM, _CORRECTED = range(len(METHODS))
-PHASES = (1, 2, 2, 3, 2)
+_GRADIENT, _MIX, _DIGING, _ATC, _AUG_DGM, _CORRECTED = range(len(METHODS))
+PHASES = (1, 1, 2, 2, 3, 2)
 """Phases of an iteration of each method."""
 
 _Method = namedtuple("_Method", "kind carried held fires turn lr factor s row")
@@ -106,6 +106,19 @@ def _gradient_only(w, m, t, n, n_next):
     else:
         for i in range(w.theta.shape[1]):
             m.carried[n, i] = 0
+
+
+@_compile
+def _mix_only(w, m, t, n):
+    """carried_n = θ_n + Σ_j w_nj (θ_j − θ_n), less what carried_n was where it is taken off."""
+    wide = w.theta.shape[1] * w.s.itemsize
+    count, keep = _list(w, m, t, n, _at(w.theta), w.s.dtype.type(1))
+    out = _at(m.carried) + n * wide
+    if m.s != 0:
+        w.neighbours[count] = out
+        w.weights[count] = -m.s
+        count += 1
+    _sum(w, out, _at(w.theta) + n * wide, keep, count)
 
 
 @_compile
@@ -208,7 +221,7 @@ def _settle(w, m, n):
     """Bring client n's rows to the first buffers."""
     last = m.turn.shape[0] - 1
     place = _place(w, m, last, n)
-    if m.kind == _GRADIENT or place == n:
+    if m.kind < _DIGING or place == n:
         return
     for i in range(w.theta.shape[1]):
         w.theta[n, i] = w.theta[place, i]
@@ -224,6 +237,8 @@ def _phase(w, m, t, phase, n, n_next):
         _settle(w, m, n)
     elif m.kind == _GRADIENT:
         _gradient_only(w, m, t, n, n_next)
+    elif m.kind == _MIX:
+        _mix_only(w, m, t, n)
     elif m.kind == _CORRECTED:
         if phase == 0:
             _correct(w, m, t, n, n_next)

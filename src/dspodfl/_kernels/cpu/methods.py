@@ -1,6 +1,7 @@
 """Iterations of methods beyond the paper's, and gradients alone, of linear models, in code compiled by Numba.
 
     gradient     carried = diag(step) G(Θ)
+    mix          carried = PΘ, or PΘ − carried
     diging       Y ← Y + H⁺ − H,   Θ ← PΘ − αVY,   Y ← PY                    carried = Y, held = H
     atc          Y ← Y + H⁺ − H,   Θ ← P(Θ − αVY),   Y ← PY
     aug_dgm      Y ← P(Y + H⁺ − H),   Θ ← P(Θ − αVY)
@@ -91,6 +92,10 @@ class Methods:
         self._some = np.zeros((1, 1), self._dtype)
         self._scratches: list[tuple[Array, ...]] = []
         self._still = np.zeros((2, self._clients), np.int64)
+        self._ones = np.ones((1, self._clients), self._dtype)
+        self._all = np.ones((1, self._clients), dtype=bool)
+        self._rows = np.zeros((1, self._clients, batch), np.int32)
+        self._everyone: dict[int, tuple[Array, Array, int]] = {}
 
     def gradient(self, theta: Array, scale: Array | None, rows: Array, out: Array, threads: int) -> None:
         """Compute out = diag(scale) G(θ); of clients whose scale is 0 no sample is read.
@@ -102,12 +107,27 @@ class Methods:
             out: The gradients (clients, width).
             threads: How many threads share the work, at most.
         """
-        step = np.ones((1, self._clients), self._dtype) if scale is None else np.ascontiguousarray(scale)[None]
-        fires = step != 0
-        if int(fires.sum()) * self._batch * self._width < _ALONE:
+        step = self._ones if scale is None else np.ascontiguousarray(scale)[None]
+        fires = self._all if scale is None else step != 0
+        if np.count_nonzero(fires) * self._batch * self._width < _ALONE:
             threads = 1
         events = Events(rows, fires, step, step, self._some)
         self._work("gradient", theta, out, self._some, events, self._some, 1.0, self._still, None, threads)
+
+    def mix(self, x: Array, active: Array, out: Array, minus: bool, threads: int) -> None:
+        """Compute out = Px, or Px − out.
+
+        Args:
+            x: Rows (clients, width).
+            active: The weight of each link, (1, links).
+            out: Rows (clients, width).
+            minus: Whether what ``out`` was is taken off.
+            threads: How many threads share the work, at most.
+        """
+        if self._clients * self._width * 8 < _ALONE:
+            threads = 1
+        events = Events(self._rows, self._all, self._ones, self._ones, active)
+        self._work("mix", x, out, self._some, events, self._some, float(minus), self._still, None, threads)
 
     def advance(
         self,
@@ -177,13 +197,17 @@ class Methods:
         numbers = (of(s), _linear.LOSSES.index(self._loss), of(self._l2))
         args = (kind, _methods.PHASES[kind], theta, carried, held, *data, *when, *numbers)
         division = (self._first, runs, clients, bounds, group, counters)
-        return linear.shared(lambda me: _methods.work(*args, *self._scratch(me), *division, me), threads)
+        work: Any = _methods.work
+        return linear.shared(lambda me: work(*args, *self._scratch(me), *division, me), threads)
 
     def _division(self, alive: Array | None, threads: int) -> tuple[Array, Array, int]:
         """The clients that advance, the runs that threads take as a whole (none where they are few), and a group."""
-        sizes = np.diff(self._first)
         if alive is None:
-            alive = np.ones(len(sizes), dtype=bool)
+            if threads not in self._everyone:
+                every = np.ones(len(self._first) - 1, dtype=bool)
+                self._everyone[threads] = self._division(every, threads)
+            return self._everyone[threads]
+        sizes = np.diff(self._first)
         clients, runs = np.flatnonzero(np.repeat(alive, sizes)), np.flatnonzero(alive)
         far = linear.is_far(sizes[runs], self._width * self._dtype.itemsize)
         whole = len(runs) >= threads and not far

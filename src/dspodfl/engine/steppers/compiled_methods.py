@@ -8,40 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl._kernels.cpu.methods import Events, Methods
+from dspodfl._kernels.cpu.methods import Events
 from dspodfl.algorithms import CORRECTED, CORRECTED_BY_LINK, TRACKING, Rule, fused_kernel
+from dspodfl.engine import compiled_linear
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
-from dspodfl.engine.steppers.compiled import BUSY, SINGLE, Compiled, in_huge_pages
+from dspodfl.engine.steppers.compiled import BUSY, SINGLE, in_huge_pages
 from dspodfl.problem import Problem
-from dspodfl.problem.models import has_bias
-
-
-def prepared(split: Split, problem: Problem) -> Methods:
-    """Return compiled code for the clients of a shard.
-
-    Args:
-        split: The clients held here.
-        problem: Data and model of these clients.
-    """
-    links = split.shard.neighbours
-    return Methods(
-        problem.x.numpy(),
-        problem.scale,
-        problem.shift,
-        problem.y.numpy(),
-        problem.batch_of.numpy(),
-        links.ptr,
-        links.col,
-        links.link,
-        np.array([0, *(rows.stop for rows in split.shard.rows)]),
-        width=problem.width,
-        dtype=str(problem.dtype).removeprefix("torch."),
-        loss=problem.model.loss,
-        bias=has_bias(problem.model),
-        l2=problem.model.l2,
-        batch=problem.batch_size,
-    )
 
 
 class CompiledMethod:
@@ -63,11 +36,11 @@ class CompiledMethod:
     def available(split: Split, problem: Problem, rule: Rule) -> bool:
         """Whether there is compiled code for a rule, a problem and a shard."""
         known = fused_kernel(rule) in (TRACKING, CORRECTED, CORRECTED_BY_LINK)
-        return known and split.shard.is_whole and not split.shard.stack.directed and Compiled.available(problem)
+        return known and split.shard.is_whole and not split.shard.stack.directed and compiled_linear.available(problem)
 
     def __init__(self, split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any = None) -> None:
         self._problem, self._shard, self._kernel, self._rule = problem, split.shard, fused_kernel(rule), rule
-        self._methods = prepared(split, problem)
+        self._methods = compiled_linear.prepared(split, problem)
         carried = rule.init(theta, len(split.shard.link)) if state is None else state
         self._held: Tensor | None = None
         if self._kernel == TRACKING:
