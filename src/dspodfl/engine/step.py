@@ -77,7 +77,7 @@ class Stage:
     def fired(self) -> Fired:
         """The ends that fire; found out when a rule first exchanges."""
         if self._fired is None:
-            self._fired = Fired.of(self.block.active)
+            self._fired = Fired.of(self.block.active, self.ends.client)
         return self._fired
 
     def at(self, t: int, theta: Tensor) -> Step:
@@ -197,34 +197,31 @@ class StackStep:
         """Exchange messages over the links that fire; see `dspodfl.algorithms.Step.exchange`."""
         if not self._stage.split.shard.is_whole:
             return self._across(x, send, receive, memory)
-        widest = max(leaf[0].numel() for leaf in tensors(x)) if len(next(tensors(x))) else 1
-        some = max(2, 2 * (_MAX_ELEMENTS_PER_CHUNK // (2 * widest)))
+        clients = self._stage.split.shard.clients
+        widest = max(leaf.numel() for leaf in tensors(x)) // clients
+        some = max(2, 2 * (_MAX_ELEMENTS_PER_CHUNK // (2 * max(1, widest))))
         if x_device(x).type == "cpu":
+            ends, rows = self._stage.fired.at(self._t), self._stage.fired.clients_at(self._t)
+            count = ends.shape[0]
+            if count <= some:
+                added = self._received(x, ends, rows, send, receive, memory)
+                return summed(None, clients, rows, added), memory
             total: Any = None
-            ends = self._stage.fired.at(self._t)
-            for first in range(0, len(ends), some) if len(ends) else (0,):
-                here = ends[first : first + some]
-                added = self._received(x, here, send, receive, memory, swapped)
-                rows = self._stage.ends.client[here]
-                total = summed(total, x, rows, added)
+            for first in range(0, count, some):
+                here = slice(first, first + some)
+                added = self._received(x, ends[here], rows[here], send, receive, memory)
+                total = summed(total, clients, rows[here], added)
             return total, memory
         return self._masked(x, send, receive, memory, some)
 
     def _received(
-        self,
-        x: Any,
-        ends: Tensor,
-        send: Send,
-        receive: Receive,
-        memory: PerLink | None,
-        swap: Callable[[Any], Any],
+        self, x: Any, ends: Tensor, rows: Tensor, send: Send, receive: Receive, memory: PerLink | None
     ) -> Any:
         """Send and receive at some ends, which come in pairs; the memory is changed in place."""
-        rows = self._stage.ends.client[ends]
         own = tree(lambda a: a.index_select(0, rows), x)
         mine = tuple(a.index_select(0, ends) for a in memory.rows) if memory is not None else None
         message = send(own, mine)
-        added, new = receive(own, message, swap(message), mine, self._arc(ends))
+        added, new = receive(own, message, swapped(message), mine, self._arc(ends))
         if memory is not None:
             for a, values in zip(memory.rows, new, strict=True):
                 a.index_copy_(0, ends, values)
@@ -271,7 +268,7 @@ class StackStep:
     def _nothing(self, x: Any, send: Send, receive: Receive, memory: PerLink | None) -> Any:
         """What is added where there is no link: zeros of the form that ``receive`` gives."""
         none = self._stage.ends.client[:0]
-        added = self._received(x, none, send, receive, memory, swapped)
+        added = self._received(x, none, none, send, receive, memory)
         return tree(lambda a: a.new_zeros((len(next(tensors(x))), *a.shape[1:])), added)
 
     def _across(self, x: Any, send: Send, receive: Receive, memory: PerLink | None) -> tuple[Any, PerLink | None]:
@@ -290,7 +287,7 @@ class StackStep:
         if memory is not None:
             for a, values in zip(memory.rows, new, strict=True):
                 a.index_copy_(0, here, values)
-        return summed(None, x, rows, added), memory
+        return summed(None, stage.split.shard.clients, rows, added), memory
 
     def _swapped_across(self, message: Tensor, own: Tensor) -> Tensor:
         """The messages of the other ends of some owned ends. Shapes: (ends, …), (ends,) -> (ends, …)."""

@@ -14,6 +14,7 @@ alone: not on the threads, not on the other runs, not on how the iterations are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,34 @@ class Events:
         """Iterations first … last − 1."""
         at = slice(first, last)
         return Events(self.rows[at], self.fires[at], self.step[at], self.lr[at], self.active[at])
+
+
+@dataclass(frozen=True, eq=False)
+class _Division:
+    """How work is divided among threads, which count in ``counters``."""
+
+    threads: int
+    counters: Array
+    args: tuple[Any, ...]
+    """The runs that threads take as a whole (none where they are few), the clients, those of each thread, how many
+    a thread takes at a time, and the counters."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    """What Numba compiles."""
+
+    work: Any
+    kinds: dict[str, tuple[int, int]]  # method -> its number, and the phases of an iteration
+    losses: dict[str, int]
+
+
+@cache
+def _compiled() -> _Compiled:
+    from dspodfl._kernels.cpu import _linear, _methods
+
+    kinds = {name: (n, phases) for n, (name, phases) in enumerate(zip(_methods.METHODS, _methods.PHASES, strict=True))}
+    return _Compiled(_methods.work, kinds, {name: n for n, name in enumerate(_linear.LOSSES)})
 
 
 class Methods:
@@ -80,7 +109,8 @@ class Methods:
         l2: float,
         batch: int,
     ) -> None:
-        self._dtype, self._bias, self._loss, self._l2 = np.dtype(dtype), bias, loss, l2
+        self._dtype, self._bias, self._loss = np.dtype(dtype), bias, loss
+        self._penalty = self._dtype.type(l2)
         self._x, self._scale, self._shift = np.ascontiguousarray(x), np.float32(scale), np.float32(shift)
         # both of fixed types, one of them empty: the code is compiled once for either
         self._labels = np.ascontiguousarray(y if loss != "squared_error" else y[:0], np.int64)
@@ -95,7 +125,7 @@ class Methods:
         self._ones = np.ones((1, self._clients), self._dtype)
         self._all = np.ones((1, self._clients), dtype=bool)
         self._rows = np.zeros((1, self._clients, batch), np.int32)
-        self._everyone: dict[int, tuple[Array, Array, int]] = {}
+        self._everyone: dict[int, _Division] = {}
 
     def gradient(self, theta: Array, scale: Array | None, rows: Array, out: Array, threads: int) -> None:
         """Compute out = diag(scale) G(θ); of clients whose scale is 0 no sample is read.
@@ -184,24 +214,20 @@ class Methods:
         alive: Array | None,
         threads: int,
     ) -> int:
-        from dspodfl._kernels.cpu import _linear, _methods
-
-        kind = _methods.METHODS.index(method)
-        clients, runs, group = self._division(alive, threads)
-        threads = max(1, min(threads, len(clients)))
-        bounds = np.arange(threads + 1) * len(clients) // threads
-        counters = linear.zeros((threads + 1, 2 * linear.LINE // 8), np.int64)
-        of = self._dtype.type
+        compiled = _compiled()
+        division = self._division(alive, threads)
+        division.counters.fill(0)
         data = (self._x, self._scale, self._shift, self._labels, self._targets, events.rows, self._batch_of)
         when = (events.fires, events.step, events.lr, turn, self._ptr, self._col, self._link, events.active, factor)
-        numbers = (of(s), _linear.LOSSES.index(self._loss), of(self._l2))
-        args = (kind, _methods.PHASES[kind], theta, carried, held, *data, *when, *numbers)
-        division = (self._first, runs, clients, bounds, group, counters)
-        work: Any = _methods.work
-        return linear.shared(lambda me: work(*args, *self._scratch(me), *division, me), threads)
+        numbers = (self._dtype.type(s), compiled.losses[self._loss], self._penalty)
+        args = (*compiled.kinds[method], theta, carried, held, *data, *when, *numbers)
+        if division.threads == 1:
+            return int(compiled.work(*args, *self._scratch(0), self._first, *division.args, 0))
+        share = lambda me: int(compiled.work(*args, *self._scratch(me), self._first, *division.args, me))  # noqa: E731
+        return linear.shared(share, division.threads)
 
-    def _division(self, alive: Array | None, threads: int) -> tuple[Array, Array, int]:
-        """The clients that advance, the runs that threads take as a whole (none where they are few), and a group."""
+    def _division(self, alive: Array | None, threads: int) -> _Division:
+        """How the work is divided among threads; where all runs advance, it is made once."""
         if alive is None:
             if threads not in self._everyone:
                 every = np.ones(len(self._first) - 1, dtype=bool)
@@ -212,7 +238,11 @@ class Methods:
         far = linear.is_far(sizes[runs], self._width * self._dtype.itemsize)
         whole = len(runs) >= threads and not far
         runs = runs[np.argsort(-sizes[runs], kind="stable")] if whole else runs[:0]
-        return clients, runs, max(1, len(clients) // (8 * threads)) if far else 1
+        group = max(1, len(clients) // (8 * threads)) if far else 1
+        threads = max(1, min(threads, len(clients)))
+        bounds = np.arange(threads + 1) * len(clients) // threads
+        counters = linear.zeros((threads + 1, 2 * linear.LINE // 8), np.int64)
+        return _Division(threads, counters, (runs, clients, bounds, group, counters))
 
     def _scratch(self, me: int) -> tuple[Array, ...]:
         """Room for the work of a thread, which is used again and again."""
