@@ -101,8 +101,7 @@ class Iteration:
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """diag(scale) G(x); who has no scale costs nothing."""
-        if x is not self.loop.theta:
-            self.loop.theta.copy_(x)
+        self.loop.theta.copy_(x)  # the modules' parameters are views of it
         some = range(len(x)) if scale is None else scale[:, 0].nonzero().flatten().tolist()
         self.loop.compute(list(some))
         return self.loop.gradient.clone() if scale is None else self.loop.gradient * scale
@@ -169,19 +168,22 @@ class RuleLoop(Rows):
         ]  # fmt: skip
         for e in self.events:
             _ = e.arc, e.linked
-        self.state = self.rule.init(self.theta, graph.links)
+        self.models = self.theta.clone()
+        self.state = self.rule.init(self.models, graph.links)
         self.k = 0
 
     def iterate(self) -> None:
         """One iteration of the rule."""
-        new, self.state = self.update(self.events[self.k % LENGTH])
-        if new is not self.theta:
-            self.theta.copy_(new)
+        self.models, self.state = self.update(self.events[self.k % LENGTH])
         self.k += 1
+
+    def vectors(self) -> Tensor:
+        """All models, one row a client."""
+        return self.models
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """The new models and the new state."""
-        return self.rule.step(self.theta, self.state, e)
+        return self.rule.step(self.models, self.state, e)
 
 
 class ExtraLoop(RuleLoop):
@@ -190,9 +192,9 @@ class ExtraLoop(RuleLoop):
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← PΘ − αV(G − h),  h ← h − (1/2α) L_q Θ."""
         assert e.q is not None
-        flow = e.q @ self.theta
-        move = (e.gradient(self.theta, e.v) - self.state).mul_(e.lr * e.v)
-        return torch.addmm(move, e.p, self.theta, beta=-1), torch.addcdiv(self.state, flow, e.lr, value=0.5)
+        flow = e.q @ self.models
+        move = (e.gradient(self.models, e.v) - self.state).mul_(e.lr * e.v)
+        return torch.addmm(move, e.p, self.models, beta=-1), torch.addcdiv(self.state, flow, e.lr, value=0.5)
 
 
 class ProxSkipLoop(RuleLoop):
@@ -202,7 +204,7 @@ class ProxSkipLoop(RuleLoop):
         """Θ̂ = Θ − αV(G − h),  Θ ← Θ̂ − s L Θ̂,  h ← h − (s/α) L_q Θ̂."""
         assert e.q is not None
         rule: Any = self.rule
-        half = self.theta - (e.gradient(self.theta, e.v) - self.state).mul_(e.lr * e.v)
+        half = self.models - (e.gradient(self.models, e.v) - self.state).mul_(e.lr * e.v)
         state = torch.addcdiv(self.state, e.q @ half, e.lr, value=rule.s)
         return torch.lerp(half, e.p @ half, rule.s), state
 
@@ -213,9 +215,9 @@ class PushPullLoop(RuleLoop):
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← P(Θ − αVY),  Y ← PY + H⁺ − H."""
         before, held = self.state
-        new = torch.where(e.v > 0, e.gradient(self.theta, e.v), held)
+        new = torch.where(e.v > 0, e.gradient(self.models, e.v), held)
         y = before + new - held
-        return e.p @ (self.theta - e.lr * e.v * y), (e.p @ y, new)
+        return e.p @ (self.models - e.lr * e.v * y), (e.p @ y, new)
 
 
 class PushSumLoop(RuleLoop):
@@ -223,26 +225,19 @@ class PushSumLoop(RuleLoop):
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← P(Θ − αVG(Θ/w)),  w ← Pw."""
-        u, w = self.u, self.state
-        self.u = e.p @ (u - e.gradient(u / w, e.lr * e.v))
-        return self.theta, e.p @ w
-
-    @cached_property
-    def u(self) -> Tensor:
-        """The sums; ``theta`` are the points of gradients."""
-        return self.theta.clone()
+        u, w = self.models, self.state
+        return e.p @ (u - e.gradient(u / w, e.lr * e.v)), e.p @ w
 
 
-class PushDigingLoop(PushSumLoop):
+class PushDigingLoop(RuleLoop):
     """Push-DIGing on an undirected graph."""
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← P(Θ − αVY),  w ← Pw,  Y ← PY + H⁺ − H at Θ/w."""
         w, before, held = self.state
-        new = torch.where(e.v > 0, e.gradient(self.u / w, e.v), held)
+        new = torch.where(e.v > 0, e.gradient(self.models / w, e.v), held)
         y = before + new - held
-        self.u = e.p @ (self.u - e.lr * e.v * y)
-        return self.theta, (e.p @ w, e.p @ y, new)
+        return e.p @ (self.models - e.lr * e.v * y), (e.p @ w, e.p @ y, new)
 
 
 class SwiftLoop(RuleLoop):
@@ -250,7 +245,7 @@ class SwiftLoop(RuleLoop):
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← Θ + V(PΘ − Θ) − αVG."""
-        return self.theta + e.v * (e.p @ self.theta - self.theta) - e.gradient(self.theta, e.lr * e.v), None
+        return self.models + e.v * (e.p @ self.models - self.models) - e.gradient(self.models, e.lr * e.v), None
 
 
 MATRIX_LOOPS: dict[str, type[RuleLoop]] = {
