@@ -168,22 +168,22 @@ class RuleLoop(Rows):
         ]  # fmt: skip
         for e in self.events:
             _ = e.arc, e.linked
-        self.models = self.theta.clone()
-        self.state = self.rule.init(self.models, graph.links)
+        self.now = self.theta.clone()
+        self.state = self.rule.init(self.now, graph.links)
         self.k = 0
 
     def iterate(self) -> None:
         """One iteration of the rule."""
-        self.models, self.state = self.update(self.events[self.k % LENGTH])
+        self.now, self.state = self.update(self.events[self.k % LENGTH])
         self.k += 1
 
     def vectors(self) -> Tensor:
         """All models, one row a client."""
-        return self.models
+        return self.now
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """The new models and the new state."""
-        return self.rule.step(self.models, self.state, e)
+        return self.rule.step(self.now, self.state, e)
 
 
 class ExtraLoop(RuleLoop):
@@ -192,9 +192,9 @@ class ExtraLoop(RuleLoop):
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← PΘ − αV(G − h),  h ← h − (1/2α) L_q Θ."""
         assert e.q is not None
-        flow = e.q @ self.models
-        move = (e.gradient(self.models, e.v) - self.state).mul_(e.lr * e.v)
-        return torch.addmm(move, e.p, self.models, beta=-1), torch.addcdiv(self.state, flow, e.lr, value=0.5)
+        flow = e.q @ self.now
+        move = (e.gradient(self.now, e.v) - self.state).mul_(e.lr * e.v)
+        return torch.addmm(move, e.p, self.now, beta=-1), torch.addcdiv(self.state, flow, e.lr, value=0.5)
 
 
 class ProxSkipLoop(RuleLoop):
@@ -204,7 +204,7 @@ class ProxSkipLoop(RuleLoop):
         """Θ̂ = Θ − αV(G − h),  Θ ← Θ̂ − s L Θ̂,  h ← h − (s/α) L_q Θ̂."""
         assert e.q is not None
         rule: Any = self.rule
-        half = self.models - (e.gradient(self.models, e.v) - self.state).mul_(e.lr * e.v)
+        half = self.now - (e.gradient(self.now, e.v) - self.state).mul_(e.lr * e.v)
         state = torch.addcdiv(self.state, e.q @ half, e.lr, value=rule.s)
         return torch.lerp(half, e.p @ half, rule.s), state
 
@@ -215,9 +215,9 @@ class PushPullLoop(RuleLoop):
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← P(Θ − αVY),  Y ← PY + H⁺ − H."""
         before, held = self.state
-        new = torch.where(e.v > 0, e.gradient(self.models, e.v), held)
+        new = torch.where(e.v > 0, e.gradient(self.now, e.v), held)
         y = before + new - held
-        return e.p @ (self.models - e.lr * e.v * y), (e.p @ y, new)
+        return e.p @ (self.now - e.lr * e.v * y), (e.p @ y, new)
 
 
 class PushSumLoop(RuleLoop):
@@ -225,7 +225,7 @@ class PushSumLoop(RuleLoop):
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← P(Θ − αVG(Θ/w)),  w ← Pw."""
-        u, w = self.models, self.state
+        u, w = self.now, self.state
         return e.p @ (u - e.gradient(u / w, e.lr * e.v)), e.p @ w
 
 
@@ -235,9 +235,9 @@ class PushDigingLoop(RuleLoop):
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← P(Θ − αVY),  w ← Pw,  Y ← PY + H⁺ − H at Θ/w."""
         w, before, held = self.state
-        new = torch.where(e.v > 0, e.gradient(self.models / w, e.v), held)
+        new = torch.where(e.v > 0, e.gradient(self.now / w, e.v), held)
         y = before + new - held
-        return e.p @ (self.models - e.lr * e.v * y), (e.p @ w, e.p @ y, new)
+        return e.p @ (self.now - e.lr * e.v * y), (e.p @ w, e.p @ y, new)
 
 
 class SwiftLoop(RuleLoop):
@@ -245,7 +245,7 @@ class SwiftLoop(RuleLoop):
 
     def update(self, e: Iteration) -> tuple[Tensor, Any]:
         """Θ ← Θ + V(PΘ − Θ) − αVG."""
-        return self.models + e.v * (e.p @ self.models - self.models) - e.gradient(self.models, e.lr * e.v), None
+        return self.now + e.v * (e.p @ self.now - self.now) - e.gradient(self.now, e.lr * e.v), None
 
 
 MATRIX_LOOPS: dict[str, type[RuleLoop]] = {
