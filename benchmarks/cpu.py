@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from benchmarks import memory
@@ -86,13 +86,17 @@ def one_run(bench: Bench, dataset: Dataset) -> Iterator[Row]:
         yield row(f"one/{key}", f"  the {what}", median, careful=other[0], research=other[1], more={"times": times})
 
 
-def methods(bench: Bench, dataset: Dataset, clients: int = 10) -> Iterator[Row]:
-    """One iteration of every registered method against a careful loop of the same method."""
+METHODS = (*LOOPS, *(name for name in ALGORITHMS if name not in LOOPS))
+"""Every registered method; those with a loop of their own come first."""
+
+
+def methods(bench: Bench, dataset: Dataset, clients: int = 10, names: Sequence[str] = METHODS) -> Iterator[Row]:
+    """One iteration of methods against careful loops of the same methods."""
     model = build("svm", dataset.input_shape, dataset.outputs)
     graph = generate("geometric", clients, 0, radius=0.4)
     parts = partitions.labels(dataset.y_train, clients, 0, per_client=1)
     data = Federation(dataset, parts.shards, {})
-    for name in (*LOOPS, *(name for name in ALGORITHMS if name not in LOOPS)):
+    for name in names:
         say(f"one iteration of {name}, compared with its loop")
         least, seconds = (8, bench.seconds) if name in LOOPS else (1, bench.seconds / 4)
         run, rule = make_method(name, generate("path", clients, 0) if name in TREES else graph, data)

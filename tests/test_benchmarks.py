@@ -211,9 +211,10 @@ def test_rows_of_one_run(tiny):
 
 
 def test_rows_of_methods(tiny):
-    rows = list(cpu.methods(BENCH, tiny))
-    assert [row.key for row in rows[:2]] == ["methods/gradient_tracking", "methods/scaffnew"]
-    assert {row.key for row in rows} == {f"methods/{name}" for name in ALGORITHMS} and len(rows) == len(ALGORITHMS)
+    some = [*LOOPS, "gradskip", "relay", "fedavg", "extra"]
+    rows = list(cpu.methods(BENCH, tiny, names=some))
+    assert [row.key for row in rows] == [f"methods/{name}" for name in some]
+    assert sorted(cpu.METHODS) == sorted(ALGORITHMS)
     least = {row.key: 8 if row.key.split("/")[1] in LOOPS else 1 for row in rows}
     assert all(row.careful > 0 and row.floor > 0 and row.met == (row.careful >= least[row.key]) for row in rows)
 
