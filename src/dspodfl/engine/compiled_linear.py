@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl._kernels.cpu import linear
-from dspodfl._kernels.cpu.methods import Methods
+from dspodfl._kernels.cpu import linear, methods
 from dspodfl.engine.exchange import Split
 from dspodfl.problem import Problem
 from dspodfl.problem.models import has_bias
@@ -23,7 +22,7 @@ def available(problem: Problem) -> bool:
     return problem.model.is_linear and exact and linear.available()
 
 
-def prepared(split: Split, problem: Problem) -> Methods:
+def prepared(split: Split, problem: Problem) -> methods.Methods:
     """Return compiled code for the clients of a shard.
 
     Args:
@@ -31,7 +30,7 @@ def prepared(split: Split, problem: Problem) -> Methods:
         problem: Data and model of these clients.
     """
     links = split.shard.neighbours
-    return Methods(
+    return methods.Methods(
         problem.x.numpy(),
         problem.scale,
         problem.shift,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl._kernels.cpu.methods import Events
+from dspodfl._kernels.cpu import methods
 from dspodfl.algorithms import CORRECTED, CORRECTED_BY_LINK, TRACKING, Rule, fused_kernel
 from dspodfl.engine import compiled_linear
 from dspodfl.engine.events import Block
@@ -66,7 +66,7 @@ class CompiledMethod:
         """Take the events of the next block."""
         rows = self._problem.draws(block.k).numpy()
         found = (tensor.contiguous().numpy() for tensor in (block.v, block.step, block.lr, block.active))
-        self._events = Events(rows, *found)
+        self._events = methods.Events(rows, *found)
         self._factor = self._factors(block.k)
 
     def _factors(self, k: np.ndarray) -> np.ndarray | None:
