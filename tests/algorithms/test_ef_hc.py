@@ -15,7 +15,7 @@ from dspodfl.algorithms.methods.ef_hc import EventTriggered
 from dspodfl.algorithms.rules import Simultaneous
 from dspodfl.errors import InputError
 from dspodfl.network import Events
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.network.topology import BernoulliLinks
 
 CONTRACT = {

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 SIMULTANEOUS = "simultaneous"
 """The fused kernel of Θ ← PΘ − αV G(Θ), and the name of that rule."""
+TRACKING = "tracking"
+"""The fused kernel of gradient tracking, of a rule that has ``form``."""
+CORRECTED = "corrected"
+"""The fused kernel of V(G − h) where all links share one factor, of a rule that has ``s`` and ``probability``."""
+CORRECTED_BY_LINK = "corrected_by_link"
+"""The same where each link has its own factor, of a rule that has ``s`` and ``factor``."""
 MAX_LABEL = 80
 """Characters of a label, at most."""
 

@@ -106,18 +106,24 @@ class Fired:
     """The ends that fire in each iteration of a block, where they are gathered one by one (on a CPU)."""
 
     ends: Tensor  # (all that fire in the block,)
+    clients: Tensor  # (all that fire in the block,), their rows
     start: list[int]  # (iterations + 1,)
 
     @staticmethod
-    def of(active: Tensor) -> Fired:
-        """Of the active weights of a block, (iterations, links)."""
+    def of(active: Tensor, client: Tensor) -> Fired:
+        """Of the active weights of a block, (iterations, links), and the row of the client at each end."""
         at, link = (active != 0).nonzero(as_tuple=True)
         start = 2 * torch.searchsorted(at.contiguous(), torch.arange(len(active) + 1))
-        return Fired(torch.stack([2 * link, 2 * link + 1], dim=1).reshape(-1), start.tolist())
+        ends = torch.stack([2 * link, 2 * link + 1], dim=1).reshape(-1)
+        return Fired(ends, client[ends], start.tolist())
 
     def at(self, t: int) -> Tensor:
         """The ends that fire at the t-th iteration, link by link."""
         return self.ends[self.start[t] : self.start[t + 1]]
+
+    def clients_at(self, t: int) -> Tensor:
+        """The rows of their clients."""
+        return self.clients[self.start[t] : self.start[t + 1]]
 
 
 def crossing(crossings: Crossings, active: np.ndarray) -> tuple[np.ndarray, list[int]]:
@@ -137,10 +143,9 @@ def swapped(message: Any) -> Any:
     return tree(lambda a: a.view(len(a) // 2, 2, *a.shape[1:]).flip(1).view(a.shape), message)
 
 
-def summed(total: Any, x: Any, rows: Tensor, added: Any) -> Any:
-    """Add what ends add to their clients' rows, in the order of the ends."""
+def summed(total: Any, clients: int, rows: Tensor, added: Any) -> Any:
+    """Add what ends add to the rows of so many clients, in the order of the ends."""
     if total is None:
-        clients = len(next(tensors(x)))
         total = tree(lambda a: a.new_zeros((clients, *a.shape[1:])), added)
     return tree(lambda out, a: out.index_add_(0, rows, a), total, added)
 

@@ -78,7 +78,7 @@ class _OneIteration:
     @cached_property
     def fired(self) -> Fired:
         """The ends that fire."""
-        return Fired.of(self.block.active)
+        return Fired.of(self.block.active, self.ends.client)
 
 
 class _At:

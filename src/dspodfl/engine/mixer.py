@@ -38,10 +38,15 @@ class Mixer:
         self._dense: tuple[Tensor, ...] = ()
         self._blocks: list[Tensor] = []
         self._active: Tensor | None = None
+        self._loaded = False
 
     def load(self, active: Tensor) -> None:
         """Take the active weights r_ij v̂_ij of a block. Shape: (iterations, links)."""
-        self._active = active
+        self._active, self._loaded = active, False
+
+    def _prepare(self, active: Tensor) -> None:
+        """Make what multiplies in this block, when a rule first mixes."""
+        self._loaded = True
         if self._links is not None:
             return
         if self.uniform:
@@ -80,7 +85,10 @@ class Mixer:
 
         Shapes: (clients, p) each.
         """
-        if self._links is not None and self._active is not None:
+        assert self._active is not None
+        if not self._loaded:
+            self._prepare(self._active)
+        if self._links is not None:
             mixed = mixing.mixed(theta, self._links, self._active[t])
             return mixed if minus is None else torch.sub(mixed, minus, out=minus)
         if self.uniform:

@@ -8,7 +8,7 @@ and what they add is summed up client by client in the order of the links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from dspodfl import rng
 from dspodfl.algorithms import Arc, PerLink, Receive, Rule, Send, Step, UnderAttack, needs_probability
+from dspodfl.engine import compiled_linear
+from dspodfl.engine.compiled_linear import LinearOperations
 from dspodfl.engine.ends import Ends, Fired, crossing, cut, like, summed, swapped, tensors, tree, x_device
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
@@ -43,6 +45,8 @@ class Stage:
         self.split, self.problem, self.mixer = split, problem, mixer
         self.ends = Ends(split, problem.device)
         self.layout = _Layout(problem)
+        fast = compiled_linear.available(problem) and problem.full is None
+        self.compiled = LinearOperations(split, problem) if fast else None
         self._needs_probability = needs_probability(rule)
         self._fired: Fired | None = None
         self.gates: Any = None  # `dspodfl.engine.gate.Gates`, where the rule decides which links fire
@@ -56,7 +60,9 @@ class Stage:
         self.block = block
         self.v = block.v.to(self.problem.dtype)[:, :, None].unbind()
         self.lr = block.lr[:, :, None].unbind()
-        self.batches = None if self.problem.full is not None else self.problem.batches(block.k)
+        if self.compiled is not None:
+            self.compiled.load(block.k, block.active)
+        self.batches = self.problem.batches(block.k) if self.problem.full is None and self.compiled is None else None
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._step_probability: Tensor | None = None
         self._link_rate: Tensor | None = None
@@ -75,14 +81,31 @@ class Stage:
     def fired(self) -> Fired:
         """The ends that fire; found out when a rule first exchanges."""
         if self._fired is None:
-            self._fired = Fired.of(self.block.active)
+            self._fired = Fired.of(self.block.active, self.ends.client)
         return self._fired
 
     def at(self, t: int, theta: Tensor) -> Step:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
-        mix = _never_mixes if self.block.into is not None else self.mixer.begin(t, theta)
-        found = StackStep(self, t, mix) if self.gates is None else self.gates.at(t)
+        mix: Callable[..., Tensor]
+        if self.gates is not None:
+            return self._attacked(self.gates.at(t))
+        if self.block.into is not None:
+            mix = _never_mixes
+        elif self.compiled is not None and self.compiled.mixes:
+            mix = partial(self._mixed, self.compiled, t)
+        else:
+            mix = self.mixer.begin(t, theta)
+        return self._attacked(StackStep(self, t, mix))
+
+    def _attacked(self, found: StackStep) -> Step:
+        """The iteration as attackers leave it."""
         return found if self._attack is None else cast(Step, UnderAttack(found, self._attack.kind, self._attacker))
+
+    def _mixed(self, compiled: LinearOperations, t: int, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """P(k)x − minus by compiled code, where rows are as wide as models."""
+        if x.shape[1:] == (self.problem.width,) and x.dtype == self.problem.dtype:
+            return compiled.mix(t, x, minus)
+        return self.mixer.apply(t, x, minus)
 
     @property
     def step_probability(self) -> Tensor:
@@ -155,8 +178,10 @@ class StackStep:
 
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
-        problem, batches = self._stage.problem, self._stage.batches
+        problem, batches, compiled = self._stage.problem, self._stage.batches, self._stage.compiled
         factor = None if scale is None else scale[:, 0]
+        if compiled is not None:
+            return compiled.gradient(self._t, x, factor)
         if batches is None:
             assert problem.full is not None
             return problem.full.gradient(x, factor)
@@ -202,34 +227,31 @@ class StackStep:
         """Exchange messages over the links that fire; see `dspodfl.algorithms.Step.exchange`."""
         if not self._stage.split.shard.is_whole:
             return self._across(x, send, receive, memory)
-        widest = max(leaf[0].numel() for leaf in tensors(x)) if len(next(tensors(x))) else 1
-        some = max(2, 2 * (_MAX_ELEMENTS_PER_CHUNK // (2 * widest)))
+        clients = self._stage.split.shard.clients
+        widest = max(leaf.numel() for leaf in tensors(x)) // clients
+        some = max(2, 2 * (_MAX_ELEMENTS_PER_CHUNK // (2 * max(1, widest))))
         if x_device(x).type == "cpu":
+            ends, rows = self._stage.fired.at(self._t), self._stage.fired.clients_at(self._t)
+            count = ends.shape[0]
+            if count <= some:
+                added = self._received(x, ends, rows, send, receive, memory)
+                return summed(None, clients, rows, added), memory
             total: Any = None
-            ends = self._stage.fired.at(self._t)
-            for first in range(0, len(ends), some) if len(ends) else (0,):
-                here = ends[first : first + some]
-                added = self._received(x, here, send, receive, memory, swapped)
-                rows = self._stage.ends.client[here]
-                total = summed(total, x, rows, added)
+            for first in range(0, count, some):
+                here = slice(first, first + some)
+                added = self._received(x, ends[here], rows[here], send, receive, memory)
+                total = summed(total, clients, rows[here], added)
             return total, memory
         return self._masked(x, send, receive, memory, some)
 
     def _received(
-        self,
-        x: Any,
-        ends: Tensor,
-        send: Send,
-        receive: Receive,
-        memory: PerLink | None,
-        swap: Callable[[Any], Any],
+        self, x: Any, ends: Tensor, rows: Tensor, send: Send, receive: Receive, memory: PerLink | None
     ) -> Any:
         """Send and receive at some ends, which come in pairs; the memory is changed in place."""
-        rows = self._stage.ends.client[ends]
         own = tree(lambda a: a.index_select(0, rows), x)
         mine = tuple(a.index_select(0, ends) for a in memory.rows) if memory is not None else None
         message = send(own, mine)
-        added, new = receive(own, message, swap(message), mine, self._arc(ends))
+        added, new = receive(own, message, swapped(message), mine, self._arc(ends))
         if memory is not None:
             for a, values in zip(memory.rows, new, strict=True):
                 a.index_copy_(0, ends, values)
@@ -276,7 +298,7 @@ class StackStep:
     def _nothing(self, x: Any, send: Send, receive: Receive, memory: PerLink | None) -> Any:
         """What is added where there is no link: zeros of the form that ``receive`` gives."""
         none = self._stage.ends.client[:0]
-        added = self._received(x, none, send, receive, memory, swapped)
+        added = self._received(x, none, none, send, receive, memory)
         return tree(lambda a: a.new_zeros((len(next(tensors(x))), *a.shape[1:])), added)
 
     def _across(self, x: Any, send: Send, receive: Receive, memory: PerLink | None) -> tuple[Any, PerLink | None]:
@@ -295,7 +317,7 @@ class StackStep:
         if memory is not None:
             for a, values in zip(memory.rows, new, strict=True):
                 a.index_copy_(0, here, values)
-        return summed(None, x, rows, added), memory
+        return summed(None, stage.split.shard.clients, rows, added), memory
 
     def _swapped_across(self, message: Tensor, own: Tensor) -> Tensor:
         """The messages of the other ends of some owned ends. Shapes: (ends, …), (ends,) -> (ends, …)."""

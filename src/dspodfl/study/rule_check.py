@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import GRADIENTS_ONCE, Arc, PerLink, Rule, WithLocal, bytes_sent, fused_kernel
+from dspodfl.algorithms import GRADIENTS_ONCE, SIMULTANEOUS, Arc, PerLink, Rule, WithLocal, bytes_sent, fused_kernel
 from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
 from dspodfl.rng import Stream
@@ -40,7 +40,7 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
         sent = bytes_sent(rule, parameters)
     if sent < 0:
         raise InputError(_FIELD, value, f"a Rule whose sent(p) gives bytes; it gave {sent} at p = {parameters}")
-    if fused_kernel(rule) is not None:  # a kernel computes it, without a state
+    if fused_kernel(rule) == SIMULTANEOUS:  # a kernel computes it, without a state
         return
     kind = type(rule.rule if isinstance(rule, WithLocal) else rule).__name__
     value = f"{kind} of {label!r}"
