@@ -6,7 +6,7 @@ made then, too: the loop is given for nothing what the engine computes block by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -99,6 +99,17 @@ class Iteration:
         """With which probability clients step."""
         return self.loop.steps
 
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean rate of each client's links."""
+        return self.loop.link_rate
+
+    def gate(self, who: Tensor) -> Iteration:
+        """The links of which an end is in ``who``."""
+        active = self.active * who[self.loop.ends, 0].view(-1, 2).any(dim=1)
+        p = torch.eye(len(self.v)) + _pull(active, self.loop.ends, len(self.v))
+        return replace(self, active=active, p=p)
+
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """diag(scale) G(x); who has no scale costs nothing."""
         self.loop.theta.copy_(x)  # the modules' parameters are views of it
@@ -156,6 +167,10 @@ class RuleLoop(Rows):
         self.ends = torch.from_numpy(graph.edges).reshape(-1)
         self.n, self.number = torch.full((graph.n, 1), float(graph.n)), torch.arange(graph.n)[:, None]
         self.near = _around(graph.edges, graph.n)
+        rate, degree = torch.zeros(graph.n), torch.zeros(graph.n)
+        b = torch.from_numpy(run.rates.link(np.zeros(1, dtype=np.int64))[0]).float().repeat_interleave(2)
+        rate.index_add_(0, self.ends, b), degree.index_add_(0, self.ends, torch.ones_like(b))
+        self.link_rate = torch.where(degree > 0, rate / degree.clamp(min=1), 1.0)[:, None]
         (block,) = stack.blocks(LENGTH, LENGTH, dtype=torch.float32)
         chance, self.steps = _known(stack, block.k)
         self.events = [

@@ -102,7 +102,7 @@ def plain_loop(v, v_hat, r, rho, alpha=loops.RATE):
 @pytest.mark.parametrize("r", [0.0, 0.4, 1.0, 3.0])
 def test_it_is_a_plain_loop_with_dictionaries(r):
     v, v_hat = loops.random_events()
-    models, state = loops.states(EventTriggered(r, 1.0), v, v_hat)[-1]
+    models, state = loops.states(EventTriggered(r, 1.0), v, v_hat)[-1][:2]
     theta, sent, fired = plain_loop(v, v_hat, r, np.ones(N))
     assert np.abs(models.numpy() - theta).max() < 1e-10
     assert np.abs(state["rule.0"].numpy() - sent).max() < 1e-10
