@@ -5,6 +5,9 @@ from .device import choose_precision as choose_precision
 from .device import products as products
 from .events import Block as Block
 from .exchange import Split as Split
+from .foreseen import Due as Due
+from .foreseen import evaluated_iterations as evaluated_iterations
+from .foreseen import foreseen as foreseen
 from .horizon import last_iterations as last_iterations
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate
@@ -25,6 +28,7 @@ from .transport.base import Transport as Transport
 __all__ = [
     "Block",
     "Counters",
+    "Due",
     "LocalTransport",
     "Piece",
     "Run",
@@ -37,6 +41,8 @@ __all__ = [
     "choose_device",
     "choose_precision",
     "crossings",
+    "evaluated_iterations",
+    "foreseen",
     "horizon",
     "last_iterations",
     "leaves",

@@ -157,7 +157,7 @@ class Evaluator:
             model = snapshot.packed[rows[members[0]]][:1]
             one = problem.evaluate_packed(model, dataset, check)
             for r in members:
-                found[r] = self._read(r, 0.0, _Scores.of(one), _Scores.of(one), model[0].double())
+                found[r] = self._read(r, 0.0, Scores.of(one), Scores.of(one), model[0].double())
         return found
 
     def _evaluate_servers(
@@ -172,7 +172,7 @@ class Evaluator:
             held = self._stack.runs[r].members in split.shard.owned(split.transport.rank, r)
             model = own[-1:] if held else own.new_zeros((1, own.shape[1]))
             model = split.transport.all_reduce_sum(model.double())
-            one = _Scores.of(problem.evaluate_packed(model.to(problem.dtype), self._dataset(r), check))
+            one = Scores.of(problem.evaluate_packed(model.to(problem.dtype), self._dataset(r), check))
             found[r] = self._read(r, 0.0, one, one, model[0])
         return found
 
@@ -202,10 +202,10 @@ class Evaluator:
         if len(runs) == 1 and len(wanted[0]) > part:  # not copied
             parts = [problem.evaluate_packed(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
             of_average = problem.evaluate_packed(averages.to(problem.dtype), self._dataset(runs[0]), check)
-            of_clients = _Scores.of(_joined(parts))
-            return {runs[0]: self._read(runs[0], consensus[0], of_clients, _Scores.of(of_average), averages[0])}
+            of_clients = Scores.of(_joined(parts))
+            return {runs[0]: self._read(runs[0], consensus[0], of_clients, Scores.of(of_average), averages[0])}
         everything = torch.cat([*wanted, averages.to(problem.dtype)])
-        found = _Scores.of(problem.evaluate_packed(everything, self._dataset(runs[0]), check))
+        found = Scores.of(problem.evaluate_packed(everything, self._dataset(runs[0]), check))
         out, start, last = {}, 0, len(everything) - len(runs)
         for n, r in enumerate(runs):
             end = start + len(wanted[n])
@@ -283,9 +283,9 @@ class Evaluator:
         right = None
         if of_average.accuracy is not None:
             right = assembled([some.accuracy for some in mine if some.accuracy is not None])
-        return self._read(run, consensus, _Scores.of(Evaluation(right, loss)), _Scores.of(of_average), average)
+        return self._read(run, consensus, Scores.of(Evaluation(right, loss)), Scores.of(of_average), average)
 
-    def _read(self, run: int, consensus: float, own: _Scores, of_average: _Scores, average: Tensor) -> RunEvaluation:
+    def _read(self, run: int, consensus: float, own: Scores, of_average: Scores, average: Tensor) -> RunEvaluation:
         """Return the columns of a run.
 
         Sums over clients are exact, so that they do not depend on how clients are stacked or split.
@@ -297,12 +297,8 @@ class Evaluator:
             of_average: Of the average model.
             average: The average model, (width,).
         """
-        row: Measures = {"consensus_error": consensus, "loss": _mean(own.loss)}
-        if own.accuracy is not None and of_average.accuracy is not None:
-            values = own.accuracy
-            mean = _mean(values)
-            row["accuracy"], row["accuracy_min"] = mean, min(values)
-            row["accuracy_std"] = math.sqrt(_mean([(value - mean) ** 2 for value in values]))
+        row: Measures = {"consensus_error": consensus, **own.columns()}
+        if of_average.accuracy is not None:
             row["accuracy_average_model"] = of_average.accuracy[0]
         best = self._stack.runs[run].data.optimum
         if best is not None:
@@ -354,11 +350,11 @@ class RunEvaluation:
     """The metrics of the models of one run."""
 
     row: Measures
-    own: _Scores  # of each evaluated client, or of one where all models are one
+    own: Scores  # of each evaluated client, or of one where all models are one
 
 
 @dataclass(frozen=True, eq=False)
-class _Scores:
+class Scores:
     """Losses and accuracies of some models as numbers, which are quicker to sum up than small tensors."""
 
     loss: list[float]
@@ -366,18 +362,27 @@ class _Scores:
     accuracies: Tensor | None = None  # the same, (models,), on the CPU
 
     @staticmethod
-    def of(found: Evaluation) -> _Scores:
+    def of(found: Evaluation) -> Scores:
         """Return what an evaluation has found."""
         if found.accuracy is None:
-            return _Scores(found.loss.tolist())
+            return Scores(found.loss.tolist())
         accuracies = found.accuracy.cpu()
-        return _Scores(found.loss.tolist(), accuracies.tolist(), accuracies)
+        return Scores(found.loss.tolist(), accuracies.tolist(), accuracies)
 
-    def part(self, first: int, last: int) -> _Scores:
+    def columns(self) -> Measures:
+        """Return the columns that are over the evaluated clients; sums are exact."""
+        row: Measures = {"loss": _mean(self.loss)}
+        if self.accuracy is not None:
+            mean = _mean(self.accuracy)
+            row["accuracy"], row["accuracy_min"] = mean, min(self.accuracy)
+            row["accuracy_std"] = math.sqrt(_mean([(value - mean) ** 2 for value in self.accuracy]))
+        return row
+
+    def part(self, first: int, last: int) -> Scores:
         """Return that of models first … last − 1."""
         if self.accuracy is None or self.accuracies is None:
-            return _Scores(self.loss[first:last])
-        return _Scores(self.loss[first:last], self.accuracy[first:last], self.accuracies[first:last])
+            return Scores(self.loss[first:last])
+        return Scores(self.loss[first:last], self.accuracy[first:last], self.accuracies[first:last])
 
 
 def _finite(evaluated: RunEvaluation | None) -> RunEvaluation | None:
