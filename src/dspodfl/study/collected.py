@@ -103,9 +103,7 @@ class _Collection(Simulation):
     def _measurements(self, hooks: Hooks, start: Start | None) -> Iterator[Measurement]:
         """Evaluate the runs in the waves that the simulator would run them in."""
         study, precision = self.study, choose_precision(self.study.precision, self.device)
-        plan = make_plan(
-            study.runs, study.model, study.batch_size, self.device, precision[1], groups=study.groups
-        )
+        plan = make_plan(study.runs, study.model, study.batch_size, self.device, precision[1], groups=study.groups)
         hooks.plan(plan)
         while plan.left:
             context = RunContext(study, self.device, precision, hooks, plan, self.work_split)
@@ -149,8 +147,8 @@ class _Wave:
         self._problem = self.context.problem(self._stack.runs)
         self._rule: Rule = study.rules[self.runs[0]]
         self._averages = getattr(self._rule, "averaged", None) is not None
-        like = {"device": self._problem.device, "dtype": self._problem.dtype}
-        self._packed = torch.zeros((self._stack.clients, self._problem.width), **like)
+        shape = (self._stack.clients, self._problem.width)
+        self._packed = torch.zeros(shape, device=self._problem.device, dtype=self._problem.dtype)
         self._averaged = torch.zeros_like(self._packed) if self._averages else None
 
     def measured(self, hooks: Hooks) -> Iterator[Measurement]:
@@ -163,9 +161,7 @@ class _Wave:
             clients=study.eval_clients,
             on_batch=hooks.batch,
         )
-        planned = foreseen(
-            stack, every=study.every, at_delay=study.at_delay, points=study.points, over=self._over
-        )
+        planned = foreseen(stack, every=study.every, at_delay=study.at_delay, points=study.points, over=self._over)
         for due in planned:
             with hooks.timing.during("evaluation"):
                 snapshot = self._snapshot(due)
