@@ -121,7 +121,12 @@ def words(seed: Ints, stream: Stream, i: Ints = 0, j: Ints = 0, k: Ints = 0, *, 
     if tensor is not None:
         import torch
 
-        seed, i, j, k = (torch.as_tensor(a, dtype=torch.int64, device=tensor.device) for a in inputs)
+        seed, i, j, k = (
+            torch.full((), a, dtype=torch.int64, device=tensor.device)  # copying a number would wait
+            if isinstance(a, int)
+            else torch.as_tensor(a, dtype=torch.int64, device=tensor.device)
+            for a in inputs
+        )
         if kernel.available(tensor.device) and max(a.ndim for a in (seed, i, j, k)) == 2:
             return kernel.words(seed, i, j, k, int(stream), slots, first)
         if tensor.device.type == "cpu":
