@@ -90,31 +90,31 @@ def new_ca(folder: Path, *, days: int = DAYS, overwrite: bool = False) -> Writte
     return Written(None, path, key_path, certificate_of(certificate))
 
 
-def renew(certificate: Path, *, days: int = DAYS, overwrite: bool = False) -> Written:
-    """Make a new key and certificate for the node of an old one, which stays as it is.
+def renew(certificates: Sequence[Path], *, days: int = DAYS, overwrite: bool = False) -> list[Written]:
+    """Make new keys and certificates for the nodes of old ones, which stay as they are.
 
     Neighbours list both until the node uses the new one.
 
     Args:
-        certificate: The old certificate, ``NAME.crt``, signed by itself.
-        days: Days that the new one is valid, from a day ago.
+        certificates: The old certificates, ``NAME.crt``, signed by themselves.
+        days: Days that the new ones are valid, from a day ago.
         overwrite: Whether existing files are replaced.
 
     Returns:
-        What was written: ``NAME.next.crt`` and ``NAME.next.key``.
+        What was written, ``NAME.next.crt`` and ``NAME.next.key`` for each.
 
     Raises:
-        InputError: The old certificate cannot be used, or a file exists.
+        InputError: An old certificate cannot be used, or a file exists. Nothing is written then.
     """
-    old = read_certificates(certificate, "certificate")[0]
-    id_ = node_in(old)
-    if id_ is None or not old.self_signed:
-        raise InputError(
-            "certificate", str(certificate), "one that `keys new` made; for those of a CA, request another"
-        )
-    path, key_path = certificate.with_suffix(".next.crt"), certificate.with_suffix(".next.key")
-    _check(days, [path, key_path], overwrite)
-    return _new_pair(id_, path, key_path, days)
+    found = []
+    for path in certificates:
+        old = read_certificates(path, "certificate")[0]
+        id_ = node_in(old)
+        if id_ is None or not old.self_signed:
+            raise InputError("certificate", str(path), "one that `keys new` made; of a CA, request another")
+        found.append((id_, path.with_suffix(".next.crt"), path.with_suffix(".next.key")))
+    _check(days, [file for _, *files in found for file in files], overwrite)
+    return [_new_pair(id_, path, key_path, days) for id_, path, key_path in found]
 
 
 def request(folder: Path, id: int, run_id: str, *, overwrite: bool = False) -> Written:

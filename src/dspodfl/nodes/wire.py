@@ -273,7 +273,7 @@ class Receiver:
         if message.phase >= len(phases) or total != self._schema.size(message.phase):
             raise WireError(f"a payload of {total} bytes for phase {message.phase}, which is not what was agreed")
         self._message, self._array = message, np.empty(total, np.uint8)
-        self._target, self._done, self._left = memoryview(self._array), 0, body
+        self._target, self._done, self._left = self._array.data, 0, body
 
     def _copied(self, at: int) -> int:
         """Move the bytes of payload that came with the prefix; return how many."""
@@ -291,7 +291,8 @@ class Receiver:
     def _finish(self) -> tuple[Message, Bytes]:
         message, array = self._message, self._array
         self._message, self._array, self._target, self._done = None, None, _NOTHING, 0
-        assert message is not None and array is not None
+        assert message is not None
+        assert array is not None
         if not self._schema.finite(message.phase, array):
             raise WireError(f"the STATE of iteration {message.k} has values that are not finite")
         return message, array

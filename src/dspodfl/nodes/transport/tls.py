@@ -74,7 +74,7 @@ class TlsConnection(Connection):
         if self.over or not hasattr(socket, "TCP_INFO") or not hasattr(socket, "SO_PEERCRED"):
             return None  # the layout below is that of Linux
         info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
-        return struct.unpack_from("=QQ", info, 120) if len(info) == 136 else None  # type: ignore[return-value]
+        return struct.unpack_from("=QQ", info, 120) if len(info) == 136 else None
 
     def _flush(self) -> None:
         if not self._writing and not self.over and not self._drained:
@@ -145,13 +145,17 @@ class TlsConnection(Connection):
                 return
             budget -= count
             self._filled(count)
-            if self.over or self._drained:
+            if self._stopped():
                 return
             if not self._sock.pending() and receiver.progress is None:
                 return  # a frame ended: the selector says when there is more
         self._progressed()
         if budget <= 0 and not self.over and self._sock.pending():
             self._loop.call_soon(self._read)
+
+    def _stopped(self) -> bool:
+        """Whether a callback has ended the connection."""
+        return self.over or self._drained
 
     def _end(self) -> None:
         """Say that nothing more will be written; then read until the peer has closed, so that it gets all of it."""

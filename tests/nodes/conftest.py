@@ -1,0 +1,13 @@
+"""Keys that all tests of nodes share."""
+
+import pytest
+
+from dspodfl.nodes import new_keys
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory):
+    """A folder with the keys of nodes 0 to 3."""
+    folder = tmp_path_factory.mktemp("keys")
+    new_keys(folder, range(4))
+    return folder
