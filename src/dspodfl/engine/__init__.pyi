@@ -8,9 +8,9 @@ from .device import choose_precision as choose_precision
 from .device import products as products
 from .events import Block as Block
 from .exchange import Split as Split
-from .foreseen import Due as Due
-from .foreseen import evaluated_iterations as evaluated_iterations
-from .foreseen import foreseen as foreseen
+from .foresight import Due as Due
+from .foresight import evaluated_iterations as evaluated_iterations
+from .foresight import foreseen as foreseen
 from .horizon import last_iterations as last_iterations
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate

@@ -1,5 +1,7 @@
 from .certificates import Certificate as Certificate
 from .certificates import read_certificates as read_certificates
+from .collection import Collection as Collection
+from .collection import collect as collect
 from .identity import Identity as Identity
 from .identity import clock_problem as clock_problem
 from .identity import node_of as node_of
@@ -12,6 +14,13 @@ from .keys import new_keys as new_keys
 from .keys import node_in as node_in
 from .keys import renew as renew
 from .keys import request as request
+from .models_file import CAP as CAP
+from .models_file import Header as Header
+from .models_file import ModelsWriter as ModelsWriter
+from .models_file import StoredModel as StoredModel
+from .models_file import StoredModels as StoredModels
+from .node_folder import CONFIG as CONFIG
+from .node_folder import NodeFolder as NodeFolder
 from .schema import Bytes as Bytes
 from .schema import Part as Part
 from .schema import Schema as Schema
@@ -34,22 +43,30 @@ from .wire import WireError as WireError
 from .wire import session_of as session_of
 
 __all__ = [
+    "CAP",
     "CHUNK",
+    "CONFIG",
     "DAYS",
     "Bytes",
     "Certificate",
+    "Collection",
     "Connection",
     "Counters",
     "Handler",
+    "Header",
     "Identity",
     "LossyTransport",
     "MemoryNetwork",
     "MemoryTransport",
+    "ModelsWriter",
+    "NodeFolder",
     "Part",
     "Receiver",
     "RefusedError",
     "Schema",
     "Sender",
+    "StoredModel",
+    "StoredModels",
     "TlsConnection",
     "TlsTransport",
     "Transport",
@@ -58,6 +75,7 @@ __all__ = [
     "Written",
     "approve",
     "clock_problem",
+    "collect",
     "new_ca",
     "new_keys",
     "node_in",

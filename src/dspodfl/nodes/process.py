@@ -31,7 +31,7 @@ from dspodfl.nodes.checkpoint_files import CheckpointFiles
 from dspodfl.nodes.identity import Identity
 from dspodfl.nodes.job import Job, check_study
 from dspodfl.nodes.log import Log
-from dspodfl.nodes.node_folder import NodeFolder
+from dspodfl.nodes.node_folder import NodeFolder, digest
 from dspodfl.nodes.own_data import own_federation, own_score
 from dspodfl.nodes.runner import Outcome, Runner, checkpoint_folder
 from dspodfl.nodes.transport import TlsTransport, Transport, split_address
@@ -244,7 +244,7 @@ class Node:
             log.close()
 
     async def _one(self, job: Job, folder: NodeFolder, identity: Identity, log: Log) -> Outcome:
-        about = {"run": job.run_id, "node": job.id, "config": folder.digest}
+        about = {"run": job.run_id, "node": job.id, "config": digest(folder.tables)}
         files = CheckpointFiles(checkpoint_folder(folder.path, job), about, self.config.checkpoint.keep)
         models = folder.writer(job.header())
 

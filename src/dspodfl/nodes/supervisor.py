@@ -126,7 +126,7 @@ class _Place:
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            new_keys(folder / KEYS, clients)
+            new_keys(folder / KEYS, range(clients))
             write(folder / CONFIG, dumps(_with_nodes(config, folder, clients).model_dump(mode="json")).encode())
             write(folder / UP, json.dumps({"kind": "up", "format": 1, "seconds": 0.0}).encode())
         except BaseException:

@@ -1,7 +1,7 @@
 from . import terminal as terminal
 from .api import run as run
 from .builder import build as build
-from .collected import collected as collected
+from .collection import collected as collected
 from .forecast import ADVICE as ADVICE
 from .forecast import expected_seconds as expected_seconds
 from .given_models import NodeModels as NodeModels

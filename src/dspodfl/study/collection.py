@@ -97,7 +97,7 @@ class _Collection(Simulation):
         super().__init__(config, **brought)
         self.keep_models = False
         self._models, self._lost = models, diverged
-        self._missing = 0
+        self._missing, self._scored = 0, False
         self.timing.add({"training": seconds})
 
     def _measurements(self, hooks: Hooks, start: Start | None) -> Iterator[Measurement]:
@@ -110,12 +110,17 @@ class _Collection(Simulation):
             wave = _Wave(context, plan.left[0], self._models, self._lost)
             with products(precision[0]):
                 yield from wave.measured(hooks)
-            self._missing += wave.missing
+            self._missing, self._scored = self._missing + wave.missing, self._scored or wave.scored
             plan = plan.finished()
 
     def _about(self) -> dict[str, Any]:
         """Say also that nodes have trained, and how many of their models are missing."""
         return {**super()._about(), "source": NODES, "models_missing": self._missing}
+
+    def _evaluated(self) -> dict[str, Any]:
+        """Say also where accuracies are those of other test sets than that of the study."""
+        note = {"note": "accuracies and losses are means over the nodes' own test sets"} if self._scored else {}
+        return super()._evaluated() | note
 
 
 @dataclass(eq=False)
@@ -135,6 +140,8 @@ class _Wave:
     diverged: Mapping[Key, int]
     missing: int = 0
     """Models that were not there, of those that were wanted up to the last row of each run."""
+    scored: bool = False
+    """Whether nodes have test sets of their own."""
     _over: set[int] = field(default_factory=set)
     _lost: set[int] = field(default_factory=set)
     _held: dict[int, list[tuple[MetricsRow, Tensor | None]]] = field(default_factory=dict)
@@ -197,6 +204,7 @@ class _Wave:
         """Write the models of a run to their rows of the stack; those of missing ones stay what they are."""
         run = self._stack.runs[place]
         given = taken(self.models, run, iteration, self.context.study.model.parameters, self._averages)
+        self.scored |= given.scores is not None
         if iteration == 0:
             given = self._initial(place, given.scores)
         for rows, out in ((given.rows, self._packed), (given.averaged, self._averaged)):

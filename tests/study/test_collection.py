@@ -235,6 +235,7 @@ def test_scores_of_test_sets_of_their_own_are_averaged(tmp_path):
     same = ["consensus_error", "accuracy_average_model", "delay_total"]
     pd.testing.assert_frame_equal(found.metrics[same], simulated.result.metrics[same], check_exact=True)
     assert found.clients["final_accuracy"].tolist() == [0.0, 0.25, 0.5, 0.75] * 2
+    assert "own test sets" in found.summary["study"]["evaluated"]["note"]
 
 
 @pytest.mark.parametrize("name", ["several", "delay", "bytes"])
