@@ -59,7 +59,7 @@ def _prepared(request: dict[str, Any]) -> Callable[[int], int]:
 
     from dspodfl.config import load
     from dspodfl.errors import user_code
-    from dspodfl.nodes.job import check_study
+    from dspodfl.nodes.job import Job, check_study
     from dspodfl.nodes.process import Node, NodeOptions, restricted
     from dspodfl.study import build
 
@@ -83,8 +83,22 @@ def _prepared(request: dict[str, Any]) -> Callable[[int], int]:
         options = NodeOptions(id, out / str(id), status=emit, say=say)
         return Node(mine, restricted(mine, study, id), options).run()
 
+    _warm_up(Job(config, restricted(config, study, 0), 0, 0))
     gc.freeze()  # what is shared stays shared: the collector does not write to it
     return start
+
+
+def _warm_up(job: Any) -> None:
+    """Do in this process what every node would do first: import, compile, and allocate."""
+    from dspodfl.nodes.runner import packed
+
+    state, client = job.begin(), job.client
+    job.plan()
+    for k in range(min(2, job.iterations)):
+        echo = lambda phase, sent: {peer: client.unpacked(phase, packed(sent[peer])) for peer in sent}  # noqa: E731
+        state = client.step(state, k, echo)
+    if job.iterations:
+        client.gradient(state.theta, *client.events.at(0))
 
 
 class _Nursery:

@@ -136,6 +136,8 @@ class Runner:
             self.log.write("listening", address=address, run=self.job.title, k=checkpoint.k)
             dialers = [asyncio.create_task(self._dial(peer)) for peer in plan.neighbours if peer < plan.id]
             tasks = [*dialers, asyncio.create_task(self._ticks()), asyncio.create_task(self._drained(drain))]
+            for task in tasks:
+                task.add_done_callback(self._task_ended)
             self._do(self.core.start(loop.time()))
             worker = threading.Thread(target=self._train, args=(state, checkpoint), name="training", daemon=True)
             worker.start()
@@ -240,7 +242,7 @@ class Runner:
 
     async def _dial(self, peer: int) -> None:
         """Keep a connection to a neighbour of lower id."""
-        while self.core.needs(peer):
+        while not self.core.done and not self.core.links[peer].farewell:
             if peer not in self._connections:
                 try:
                     await self._transport.dial(peer)
@@ -253,6 +255,11 @@ class Runner:
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
             else:
                 await asyncio.sleep(_FIRST_BACKOFF)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._done.done():
+            self._done.set_exception(error)
 
     async def _ticks(self) -> None:
         while True:
