@@ -21,9 +21,16 @@ from .models_file import StoredModel as StoredModel
 from .models_file import StoredModels as StoredModels
 from .node_folder import CONFIG as CONFIG
 from .node_folder import NodeFolder as NodeFolder
+from .process import ListenError as ListenError
+from .process import Node as Node
+from .process import NodeOptions as NodeOptions
+from .process import prepare as prepare
 from .schema import Bytes as Bytes
 from .schema import Part as Part
 from .schema import Schema as Schema
+from .supervisor import NodesError as NodesError
+from .supervisor import NodeView as NodeView
+from .supervisor import up as up
 from .transport import Connection as Connection
 from .transport import Counters as Counters
 from .transport import Handler as Handler
@@ -55,11 +62,16 @@ __all__ = [
     "Handler",
     "Header",
     "Identity",
+    "ListenError",
     "LossyTransport",
     "MemoryNetwork",
     "MemoryTransport",
     "ModelsWriter",
+    "Node",
     "NodeFolder",
+    "NodeOptions",
+    "NodeView",
+    "NodesError",
     "Part",
     "Receiver",
     "RefusedError",
@@ -81,9 +93,11 @@ __all__ = [
     "node_in",
     "node_of",
     "node_uri",
+    "prepare",
     "read_certificates",
     "renew",
     "request",
     "session_of",
     "split_address",
+    "up",
 ]

@@ -280,6 +280,7 @@ class Runner:
         now = self._loop.time()
         return {
             "run": self.job.title,
+            "number": self.job.number,
             "k": self.k,
             "of": self.job.iterations,
             "steps": self._steps,

@@ -17,6 +17,7 @@ from dspodfl.network import COSTS
 from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
 from dspodfl.ui.cli import keys as key_commands
+from dspodfl.ui.cli import node as node_runs
 from dspodfl.ui.cli import nodes as node_commands
 from dspodfl.ui.cli import theory as theory_commands
 from dspodfl.ui.cli.grids import register
@@ -266,6 +267,7 @@ def verify(
 register(app)
 theory_commands.register(app)
 key_commands.register(app)
+node_runs.register(app)
 node_commands.register(app)
 in_full(app)
 
