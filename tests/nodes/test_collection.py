@@ -71,14 +71,26 @@ def test_folders_may_be_named_by_the_folder_that_holds_them(tmp_path):
 
 def test_folders_of_single_runs_are_put_together_and_others_left_out(tmp_path):
     simulated = Recorded(tiny(seeds=3))
-    one = write_nodes(simulated, tmp_path / "one", keys=[("dgd", 0)])
-    two = write_nodes(simulated, tmp_path / "two", keys=[("dgd", 1)])
+    one = write_nodes(simulated, tmp_path / "one", keys=[("dgd", 1)])
+    two = write_nodes(simulated, tmp_path / "two", keys=[("dgd", 2)])
     found = collect([*one, *two], tmp_path / "out").result
-    assert found.config["algorithms"] == ["dgd"] and found.config["seeds"] == 2
-    wanted = simulated.result.metrics.query("algorithm == 'dgd' and seed < 2").reset_index(drop=True)
+    config = found.config
+    assert (config["algorithms"], config["seed"], config["seeds"]) == (["dgd"], 1, 2)
+    wanted = simulated.result.metrics.query("algorithm == 'dgd' and seed >= 1").reset_index(drop=True)
     pd.testing.assert_frame_equal(found.metrics, wanted, check_exact=True)
-    with pytest.raises(InputError, match="has models of node 0, 'dgd', seed 0 as well"):
-        collect([*one, *write_nodes(simulated, tmp_path / "three", keys=[("dgd", 0)])], tmp_path / "again")
+    assert found.summary["study"]["complete"]
+    with pytest.raises(InputError, match="has models of node 0, 'dgd', seed 1 as well"):
+        collect([*one, *write_nodes(simulated, tmp_path / "three", keys=[("dgd", 1)])], tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("label", "seed", "message"),
+    [("mine", 0, "'mine', an algorithm that the configuration does not name"), ("dgd", 7, "seed 7, which")],
+)
+def test_models_that_the_configuration_does_not_name_are_refused(label, seed, message, nodes, tmp_path):
+    NodeFolder.read(nodes[0]).writer(Header(0, "hospital", label, seed, 16)).close()
+    with pytest.raises(DataError, match=message):
+        collect(nodes, tmp_path / "out")
 
 
 def test_damaged_rows_and_lost_models_are_named_and_null(tmp_path):

@@ -81,7 +81,11 @@ def test_help_names_every_command_and_every_option(dspodfl):
         "reproduce",
         "report",
         "theory",
+<<<<<<< HEAD
         "keys",
+=======
+        "nodes",
+>>>>>>> n/collect
     ]
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
     assert options == [

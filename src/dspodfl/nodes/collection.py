@@ -45,7 +45,8 @@ def collect(
 ) -> Collection:
     """Write the folder that ``dspodfl run`` writes, from the folders of nodes.
 
-    Algorithms that no node has models of are left out, and so are seeds after the last one of which there are.
+    Algorithms that no node has models of are left out, and so are seeds before the first and after the last of which
+    there are.
 
     Args:
         folders: The folders of nodes, or folders whose sub-folders are such; one for each node, or several of different
@@ -76,7 +77,7 @@ def collect(
     notes = [*missing, *held.notes]
     if not held.runs:
         raise DataError(f"{nodes[0].path}: no model was written yet by any node")
-    config = _restricted(tables, held)
+    config = _restricted(tables, held, first=brought.get("data") is not None)
     lost = {key: min(found) for key, found in held.diverged().items()}
     result = collected(config, held, out, diverged=lost, overwrite=overwrite, seconds=seconds, device=device, **brought)
     return Collection(result, notes)
@@ -185,17 +186,25 @@ def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids[:_NAMED])) + more
 
 
-def _restricted(tables: Mapping[str, Any], held: _Held) -> Config:
-    """Return the configuration with the algorithms and seeds that nodes have models of."""
-    first, labels = int(tables.get("seed", 0)), labels_of(tables.get("algorithms", ()))
+def _restricted(tables: Mapping[str, Any], held: _Held, first: bool) -> Config:
+    """Return the configuration with the algorithms and seeds that nodes have models of.
+
+    Args:
+        tables: The configuration of the nodes.
+        held: Their models.
+        first: Whether the first seed must stay: data that are given in Python are split by it.
+    """
+    labels, found = labels_of(tables["algorithms"]), [seed for _, seed in held.runs]
     named = [given for given, label in zip(tables["algorithms"], labels, strict=True) if label in _labels(held)]
     unknown = sorted(_labels(held) - set(labels))
     if unknown:
         raise DataError(f"there are models of {unknown[0]!r}, an algorithm that the configuration does not name")
-    seeds = max(seed for _, seed in held.runs) - first + 1
-    if not 0 < seeds <= int(tables["seeds"]):
-        raise DataError(f"there are models of seed {first + seeds - 1}, which the configuration does not have")
-    return Config(**{**tables, "algorithms": named, "seeds": seeds})
+    start, end = int(tables["seed"]), int(tables["seed"]) + int(tables["seeds"])
+    strange = [seed for seed in found if not start <= seed < end]
+    if strange:
+        raise DataError(f"there are models of seed {strange[0]}, which the configuration does not have")
+    start = start if first else min(found)
+    return Config(**{**tables, "algorithms": named, "seed": start, "seeds": max(found) - start + 1})
 
 
 def _labels(held: _Held) -> set[str]:

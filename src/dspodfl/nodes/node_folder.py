@@ -21,7 +21,12 @@ from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.nodes.models_file import CAP, LAST, ROWS, Header, ModelsWriter, StoredModels
 from dspodfl.study.store import write
 
-NODE, CONFIG, MODELS = "node.json", "config.toml", "models"
+NODE = "node.json"
+"""The file that says which node the folder is of."""
+CONFIG = "config.toml"
+"""The file of the resolved configuration of a node."""
+MODELS = "models"
+"""The folder of the models of a node."""
 _KIND, _FORMAT = "node", 1
 _OF_MACHINES = (*FREE, "nodes")
 """Tables that do not change what is trained: they may differ from node to node."""

@@ -178,13 +178,19 @@ class Node:
         return self.config.nodes or Nodes()
 
     @property
+    def _neighbours(self) -> frozenset[int]:
+        """The neighbours in any run: graphs of other seeds have other links."""
+        id = self.options.id
+        return frozenset(peer for run in self.study.runs for peer in neighbours(run.rates.graph.edges, id))
+
+    @property
     def _own_test(self) -> bool:
         return self.options.data is not None and (self.options.data / "test.npz").exists()
 
     def _identity(self) -> Identity:
         nodes, id = self.nodes, self.options.id
         peers = {peer.id: peer for peer in nodes.peer}
-        needed = sorted({peer for run in self.study.runs for peer in neighbours(run.rates.graph.edges, id)})
+        needed = sorted(self._neighbours)
         for peer in needed:
             if peer not in peers:
                 allowed = f"an entry for each neighbour: node {peer} is a neighbour of node {id} and has none"
@@ -252,7 +258,7 @@ class Node:
             addresses = {peer.id: peer.address for peer in self.nodes.peer}
             made = TlsTransport(
                 identity,
-                frozenset(job.client.neighbours),
+                self._neighbours,
                 job.schema,
                 runner,
                 listen_at=self._listen(),

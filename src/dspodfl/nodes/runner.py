@@ -161,6 +161,9 @@ class Runner:
 
     def opened(self, connection: Connection) -> None:
         """Begin a session on a connection."""
+        if connection.peer not in self.core.links:
+            connection.close("it is not a neighbour in this run of the study")
+            return
         self._connections[connection.peer] = connection
         self._do(self.core.opened(connection.peer, os.urandom(16), self._loop.time()))
 
@@ -263,7 +266,9 @@ class Runner:
 
     async def _ticks(self) -> None:
         while True:
-            await asyncio.sleep(_TICK_SECONDS)
+            due = self.core.timer
+            soon = _TICK_SECONDS if due is None else due - self._loop.time()
+            await asyncio.sleep(min(max(soon, 0.01), _TICK_SECONDS))
             due = self.core.timer
             if due is not None and self._loop.time() >= due:
                 self._do(self.core.on_timer(self._loop.time()))

@@ -35,7 +35,7 @@ def _nodes() -> None:
 def collect(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="The folders of nodes, or folders whose sub-folders are such."),
+        typer.Argument(metavar="FOLDER", help="The folders of nodes, or folders whose sub-folders are such."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result in DIR.")] = False,
