@@ -218,8 +218,9 @@ class LockstepNode(LockstepSaving):
         times = [link.liveness.due for link in self.links.values() if link.open]
         if self._retry_at is not None:
             times.append(self._retry_at)
-        if self._settled:
-            times += [self._linger_until(link) for link in self.links.values() if not link.open and not link.farewell]
+        missed = [link for link in self.links.values() if not link.farewell]
+        if self._settled and not any(link.open for link in missed):
+            times.append(max((self._linger_until(link) for link in missed), default=self._ended_at))
         return min(times, default=None)
 
     def on_timer(self, now: float) -> list[Effect]:

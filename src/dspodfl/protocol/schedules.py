@@ -1,7 +1,8 @@
 """Random schedules of a simulated run, each a function of its seed, and the verdict on it.
 
-A schedule draws a run (graph, firings, phases, limits), lets random actions and faults happen for a number of steps, then
-stops the faults and lets the world go on until every process has ended. ``python -m dspodfl.protocol.check`` prints one.
+A schedule draws a run (graph, firings, phases, limits), lets random actions and faults happen for a number of steps,
+then stops the faults and lets the world go on until every process has ended. Nodes, disks and directions of links are
+fast or slow. ``python -m dspodfl.protocol.check`` prints a schedule.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass, field
 from dspodfl.protocol.exact import Problem
 from dspodfl.protocol.lockstep_node import LockstepNode
 from dspodfl.protocol.plan import Plan
-from dspodfl.protocol.session import LEAST_PATIENCE
+from dspodfl.protocol.session import LEAST_PATIENCE, FrameCounters
 from dspodfl.protocol.simulated_faults import FaultyWorld
 from dspodfl.protocol.simulated_process import ViolationError
 
-LINGER = 1e6
-"""Seconds that ended nodes wait for neighbours: longer than all faults, as a run on a real network should have it."""
-MAX_ACTIONS = 20_000
+LINGER = 100.0
+"""Seconds that ended nodes wait for neighbours, plus one for every step: longer than all faults together."""
+MAX_ACTIONS = 8_000
 """Actions after the faults stopped, before a run is called stuck."""
 
 
@@ -32,13 +33,15 @@ class Settings:
         retain: The most that is kept for a neighbour, in states; None: drawn from the least possible to 20.
         faults: The share of faults among the actions; None: drawn.
         node_type: The state machine.
+        counters_type: The counters of frames.
     """
 
-    steps: int = 60
+    steps: int = 250
     nodes: int | None = None
     retain: int | None = None
     faults: float | None = None
     node_type: type[LockstepNode] = LockstepNode
+    counters_type: type[FrameCounters] = FrameCounters
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Schedule:
         rng: Where everything is drawn from.
         world: The processes and the network.
         faults: The share of faults among the actions.
+        kinds: The faults that this schedule has: few kinds reach further than all of them.
     """
 
     def __init__(self, seed: int, settings: Settings, log: list[str] | None = None) -> None:
@@ -111,7 +115,9 @@ class Schedule:
         keep = rng.randint(1, 2)
         every = rng.choice([None, None, 1, 2, 5])
         self.faults = settings.faults if settings.faults is not None else rng.choice([0.0, 0.05, 0.15, 0.3])
-        self.slow_disk = rng.random() < 0.5
+        self.kinds = rng.sample(range(12), rng.randint(1, 12))
+        self.slow = rng.choice([0.0, 0.3, 0.6])
+        self.period = rng.choice([10, 25, 60])
         diverges = None
         if rng.random() < 0.1:
             diverges = (rng.randrange(problem.nodes), rng.randint(1, problem.iterations))
@@ -133,17 +139,30 @@ class Schedule:
                 keep=keep,
                 every_iterations=every,
                 every_seconds=None,
-                linger=LINGER,
+                linger=LINGER + settings.steps,
             )
 
-        self.world = FaultyWorld(problem, plan, diverges, settings.node_type, log)
+        self.world = FaultyWorld(problem, plan, diverges, settings.node_type, settings.counters_type, log)
         self.pairs = [pair for a, b in problem.edges for pair in ((a, b), (b, a))]
+        self.draw_speeds()
+
+    def draw_speeds(self) -> None:
+        """Draw which workers, disks and directions of links are slow for a while."""
+        rng, slow = self.rng.random, self.slow
+        nodes = range(len(self.world.processes))
+        self.speeds = [0.03 if rng() < slow else 1.0 for _ in nodes]
+        self.disks = [0.03 if rng() < slow else 1.0 for _ in nodes]
+        self.delays = [0.03 if rng() < slow else 1.0 for _ in self.pairs]
 
     def disturb(self) -> None:
         """Let random actions and faults happen."""
         random_number = self.rng.random
-        for _ in range(self.settings.steps):
-            if random_number() < self.faults:
+        steps = self.settings.steps
+        last = int(random_number() * 2 * steps)  # the faults may stop earlier: what they left must heal by itself
+        for step in range(steps):
+            if step % self.period == 0:
+                self.draw_speeds()
+            if step < last and random_number() < self.faults:
                 self.fault()
             else:
                 self.act()
@@ -154,13 +173,13 @@ class Schedule:
         for _ in range(20):
             draw = random_number()
             i = int(random_number() * len(world.processes))
-            if draw < 0.45:
-                sender, receiver = self.pairs[int(random_number() * len(self.pairs))]
-                happened = world.deliver(sender, receiver)
+            if draw < 0.5:
+                pair = int(random_number() * len(self.pairs))
+                happened = random_number() < self.delays[pair] and world.deliver(*self.pairs[pair])
             elif draw < 0.75:
-                happened = world.work(i)
+                happened = random_number() < self.speeds[i] and world.work(i)
             elif draw < 0.85:
-                happened = (not self.slow_disk or random_number() < 0.1) and world.write(i)
+                happened = random_number() < self.disks[i] and world.write(i)
             elif draw < 0.98:
                 a, b = self.pairs[2 * int(random_number() * (len(self.pairs) // 2))]
                 happened = world.connect(a, b)
@@ -171,6 +190,21 @@ class Schedule:
             if happened:
                 return
         world.say("nothing")
+        self.wait(LEAST_PATIENCE / 20)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; sometimes a partition ends.
+
+        Args:
+            seconds: How long.
+        """
+        world = self.world
+        if world.partition and self.rng.random() < 0.5:
+            world.split(frozenset())
+            return
+        world.now += seconds
+        for i in range(len(world.processes)):
+            world.timer(i)
 
     def restart(self, i: int) -> None:
         """Start a process, sometimes from an earlier checkpoint.
@@ -183,35 +217,44 @@ class Schedule:
     def fault(self) -> None:
         """Let something go wrong."""
         world, rng = self.world, self.rng
-        sender, receiver = rng.choice(self.pairs)
         i = rng.randrange(len(world.processes))
-        kind = rng.randrange(12)
-        if kind == 0:
-            world.lose(sender, receiver, rng.randrange(4))
-        elif kind == 1:
-            world.duplicate(sender, receiver, rng.randrange(2))
-        elif kind == 2:
-            world.replay(rng.randrange(20))
-        elif kind <= 4:
-            world.cut(sender, receiver, silently=rng.random() < 0.3)
+        kind = rng.choice(self.kinds)
+        if kind <= 4:
+            self.network_fault(kind)
         elif kind == 5:
             cut_off = frozenset(j for j in range(len(world.processes)) if rng.random() < 0.5)
             world.split(frozenset() if world.partition else cut_off, silently=rng.random() < 0.3)
         elif kind == 6:
             world.write(i, fails=True)
         elif kind == 7:
-            world.now += LEAST_PATIENCE * rng.choice([0.5, 1.1])
-            for j in range(len(world.processes)):
-                world.timer(j)
+            self.wait(LEAST_PATIENCE)
         elif kind == 8:
             world.drain(i)
         else:
-            both = (sender, receiver) if kind == 11 else (i,)
-            for j in both:
+            nodes = rng.choice(self.pairs) if kind == 11 else (i,)
+            for j in nodes:
                 world.crash(j, finished_writing=rng.random() < 0.5)
-            for j in both:
+            for j in nodes:
                 if rng.random() < 0.7:
                     self.restart(j)
+
+    def network_fault(self, kind: int) -> None:
+        """Let something go wrong on one connection.
+
+        Args:
+            kind: 0: a frame is lost; 1: one is repeated; 2: one of an earlier session arrives; others: a cut.
+        """
+        world, rng = self.world, self.rng
+        busy = [pair for pair in self.pairs if world.under_way(*pair)]
+        sender, receiver = rng.choice(busy or self.pairs)
+        if kind == 0:
+            world.lose(sender, receiver, rng.randrange(4))
+        elif kind == 1:
+            world.duplicate(sender, receiver, rng.randrange(2))
+        elif kind == 2:
+            world.replay(rng.randrange(20))
+        else:
+            world.cut(sender, receiver, silently=rng.random() < 0.3)
 
     def settle(self) -> None:
         """Stop the faults, let the world go on until all processes have ended, and check how they did.
@@ -248,7 +291,7 @@ class Schedule:
                 happened = True
             happened |= world.work(i)
             happened |= world.write(i)
-            world.timer(i)
+            happened |= world.timer(i)
         for a, b in world.problem.edges:
             happened |= world.connect(a, b)
         for sender, receiver in self.pairs:

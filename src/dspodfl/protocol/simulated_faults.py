@@ -11,6 +11,19 @@ from dspodfl.protocol.simulated_world import World
 class FaultyWorld(World):
     """A world in which things go wrong; every method is one fault."""
 
+    def under_way(self, sender: int, receiver: int) -> int:
+        """Return how many frames are under way.
+
+        Args:
+            sender: One end.
+            receiver: The other end.
+
+        Returns:
+            The number.
+        """
+        connection = self.processes[receiver].connections.get(sender)
+        return 0 if connection is None else len(connection.toward[receiver])
+
     def lose(self, sender: int, receiver: int, index: int) -> bool:
         """Lose a frame that is under way.
 

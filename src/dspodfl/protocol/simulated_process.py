@@ -13,7 +13,7 @@ from dspodfl.protocol import exact
 from dspodfl.protocol.effects import Checkpoint
 from dspodfl.protocol.exact import Vector
 from dspodfl.protocol.lockstep_node import LockstepNode
-from dspodfl.protocol.messages import NONCE_BYTES, AnyMessage
+from dspodfl.protocol.messages import NONCE_BYTES, AnyMessage, Position
 from dspodfl.protocol.plan import Plan
 from dspodfl.protocol.session import FrameCounters
 
@@ -35,13 +35,28 @@ class Connection:
         silent: Whether everything that is sent is lost without notice.
     """
 
-    __slots__ = ("counters", "nonces", "silent", "toward")
+    __slots__ = ("_states", "counters", "nonces", "silent", "toward")
 
-    def __init__(self, a: int, b: int, number: int) -> None:
+    def __init__(self, a: int, b: int, number: int, counters_type: type[FrameCounters] = FrameCounters) -> None:
         self.toward: dict[int, deque[Frame | None]] = {a: deque(), b: deque()}
-        self.counters = {a: FrameCounters(), b: FrameCounters()}
+        self.counters = {a: counters_type(), b: counters_type()}
         self.nonces = {end: (2 * number + (end == b)).to_bytes(NONCE_BYTES, "big") for end in (a, b)}
         self.silent = False
+        self._states: dict[int, Position] = {}
+
+    def first_time(self, sender: int, position: Position) -> bool:
+        """Record that an end sends a STATE.
+
+        Args:
+            sender: The end.
+            position: The position.
+
+        Returns:
+            Whether it is past every STATE that the end has sent before.
+        """
+        last = self._states.get(sender)
+        self._states[sender] = position
+        return last is None or position > last
 
 
 class Process:

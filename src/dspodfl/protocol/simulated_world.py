@@ -17,9 +17,9 @@ from dspodfl.protocol.effects import Close, Deliver, Done, Effect, Send, Store
 from dspodfl.protocol.exact import Problem, Vector
 from dspodfl.protocol.lockstep_link import MAX_HELD
 from dspodfl.protocol.lockstep_node import LockstepNode
-from dspodfl.protocol.messages import Hello
+from dspodfl.protocol.messages import Hello, Position, State
 from dspodfl.protocol.plan import Plan
-from dspodfl.protocol.session import session_id
+from dspodfl.protocol.session import FrameCounters, session_id
 from dspodfl.protocol.simulated_process import Connection, Frame, Process, ViolationError
 
 TICK = 0.001
@@ -45,6 +45,7 @@ class World:
         plan: Callable[[int], Plan],
         diverges: tuple[int, int] | None = None,
         node_type: type[LockstepNode] = LockstepNode,
+        counters_type: type[FrameCounters] = FrameCounters,
         log: list[str] | None = None,
     ) -> None:
         """Create a world whose processes have not started.
@@ -54,6 +55,7 @@ class World:
             plan: The plan of every node.
             diverges: The node and the iteration whose model is not finite; None: all are.
             node_type: The state machine.
+            counters_type: The counters of frames.
             log: Receives a line for every action.
         """
         self.problem = problem
@@ -61,6 +63,7 @@ class World:
         self.firing = [problem.firing(i) for i in range(problem.nodes)]
         self.diverges = diverges
         self.node_type = node_type
+        self.counters_type = counters_type
         self.now = 0.0
         self.processes = [Process(plan(i)) for i in range(problem.nodes)]
         self.partition: frozenset[int] = frozenset()
@@ -222,7 +225,7 @@ class World:
         if b in low.connections:
             self._drop(low, b)
         self.opened += 1
-        connection = Connection(a, b, self.opened)
+        connection = Connection(a, b, self.opened, self.counters_type)
         low.connections[b] = high.connections[a] = connection
         self._apply(low, low.node.opened(b, connection.nonces[a], self.now))
         self._apply(high, high.node.opened(a, connection.nonces[b], self.now))
@@ -285,9 +288,12 @@ class World:
                 connection = process.connections.get(effect.peer)  # type: ignore[union-attr]
                 if connection is None:
                     raise ViolationError(f"node {process.id} sends {effect} without a connection")
+                message = effect.message  # type: ignore[union-attr]
+                if type(message) is State:
+                    self._check_state(process.id, effect.peer, connection, (message.k, message.phase))  # type: ignore[union-attr]
                 if not connection.silent:
                     stamp = connection.counters[process.id].stamp()
-                    frame = (*stamp, effect.message, effect.payload)  # type: ignore[union-attr]
+                    frame = (*stamp, message, effect.payload)  # type: ignore[union-attr]
                     connection.toward[effect.peer].append(frame)  # type: ignore[union-attr]
             elif kind is Deliver:
                 assert isinstance(effect, Deliver)
@@ -316,6 +322,19 @@ class World:
                     f"node {node.plan.id} keeps {link.amount} of {node.plan.retain} and holds {len(link.held)} "
                     f"for node {link.peer}"
                 )
+
+    def _check_state(self, sender: int, receiver: int, connection: Connection, position: Position) -> None:
+        """Check that a STATE is sent once in a session, and that its receiver has room for it whatever comes next."""
+        if not connection.first_time(sender, position):
+            raise ViolationError(f"node {sender} sends STATE {position} twice in a session")
+        process = self.processes[receiver]
+        if process.node is None or process.connections.get(sender) is not connection:
+            return
+        link = process.node.links[sender]
+        coming = [frame[2] for frame in connection.toward[receiver] if frame is not None and type(frame[2]) is State]
+        new = [message for message in coming if link.expects is not None and (message.k, message.phase) >= link.expects]
+        if link.expects is not None and position >= link.expects and len(link.held) + len(new) >= MAX_HELD:
+            raise ViolationError(f"node {sender} sends STATE {position}, for which node {receiver} may have no room")
 
     def _enter(self, process: Process, k: int, model: Vector) -> None:
         process.model = model
