@@ -1,4 +1,4 @@
-"""Damaged frames for the decoder: cut, flipped, oversized, of wrong type, of another version or session, …"""
+"""Damaged frames for the decoder: cut, flipped, oversized, of wrong type, of another session."""
 
 from __future__ import annotations
 
@@ -81,9 +81,10 @@ def _headers(draw: np.random.Generator) -> bytes:
     for _ in range(400):
         deep = [deep]
     choices: list[Any] = [
-        *(["state", 1], ["state", 1, 2, 3], ["state", -1, 0], ["state", 2**63, 0], ["state", 1, 2**16], ["state", 1.5, 0]),
+        *(["state", 1], ["state", 1, 2, 3], ["state", -1, 0], ["state", 2**63, 0], ["state", 1, 2**16]),
         *(["ping", "x"], ["ping", None], ["bye", "bored", 0], ["bye", "finished", 0, "x" * 501], ["ack", True], deep),
-        *(["frame", 1], [], {}, {"type": "state", "k": 1, "phase": 0}, None, 7, "state", ["hello", 1], [["state"], 1, 0]),
+        *(["frame", 1], [], {}, {"type": "state", "k": 1, "phase": 0}, None, 7, "state", ["hello", 1]),
+        *(["state", 1.5, 0], [["state"], 1, 0]),
     ]
     number = int(draw.integers(len(choices) + 3))
     if number < len(choices):
@@ -165,7 +166,7 @@ def fed(wire: Wire, data: bytes) -> tuple[Delivered, str | None]:
             buffer[:count] = rest[:count]
             rest = rest[count:]
             for message, body in wire.filled(count):
-                found.append((message, None if body is None else bytes(body)))  # noqa: PERF401 - what came before an error
+                found.append((message, None if body is None else bytes(body)))
     except WireError as error:
         return found, str(error)
     return found, None

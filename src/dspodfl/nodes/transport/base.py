@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dspodfl.errors import DspodflError, InputError, plain
 from dspodfl.nodes.schema import Bytes, Schema
 from dspodfl.nodes.wire import Wire, WireError
-from dspodfl.protocol import Message
+from dspodfl.protocol import Hello, Message
 
 HELLO_SECONDS = 10.0
 """A connection whose peer makes no progress with the handshake or does not send HELLO for this long is closed."""
@@ -226,6 +226,8 @@ class Connection:
                 self._handler.received(self, message, payload)
                 if self.over or self._finishing is not None:
                     return
+                if isinstance(message, Hello):
+                    self._flush()  # what waited for the session
         except WireError as error:
             self.abort(f"refused: {error}")
 

@@ -247,11 +247,17 @@ class TlsTransport(Transport):
                 loop.remove_reader(self._listening.fileno())
                 loop.call_later(1.0, self._accept_again)
                 return
-            if len(self._handshakes) >= _HANDSHAKES:
-                next(iter(self._handshakes)).cancel()
+            while len(self._handshakes) >= _HANDSHAKES:
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
             task = loop.create_task(self._welcome(sock, f"{address[0]}:{address[1]}"))
             self._handshakes[task] = None
-            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            task.add_done_callback(lambda done, sock=sock: self._shaken(done, sock))  # type: ignore[misc]
+
+    def _shaken(self, task: asyncio.Task[None], sock: socket.socket) -> None:
+        self._handshakes.pop(task, None)
+        sock.close()  # of a task that was cancelled before it began; else the connection has taken the descriptor over
 
     def _accept_again(self) -> None:
         if self._listening is not None:
