@@ -35,6 +35,17 @@ def test_hello_comes_first_and_messages_arrive_as_they_were_sent(where):
     asyncio.run(talk())
 
 
+def test_what_is_sent_before_the_peers_hello_is_here_waits_for_it(where):
+    async def talk():
+        pair = Pair(where)
+        greet = pair.high.opened
+        pair.high.opened = lambda connection: (greet(connection), connection.send(Ack(9)))
+        async with pair:
+            await until(lambda: pair.low.after_hello == [Ack(9)])
+
+    asyncio.run(talk())
+
+
 def test_messages_overtake_a_payload_and_its_progress_is_reported(where):
     payload = np.random.default_rng(0).integers(0, 256, LARGE.size(0), np.uint8)
 
