@@ -12,11 +12,27 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dspodfl.nodes import Schema, Sender, Wire, WireError, session_of
-from dspodfl.protocol import Ack, Bye, Hello, Message, Need, Ping, Save, State
+from dspodfl.nodes import Schema, Sender, Wire, WireError
+from dspodfl.protocol import (
+    Ack,
+    Bye,
+    Checkpoint,
+    Hello,
+    LockstepNode,
+    Message,
+    Need,
+    Ping,
+    Plan,
+    Save,
+    State,
+    session_id,
+)
 
 SCHEMA = Schema.of([[("float32", (6,)), ("uint8", (3,))], [("float64", (2,))]])
 """Payloads of 27 and of 16 bytes."""
+CONFIG = (("data.name", b"12345678"), ("train.batch_size", bytes(8)))
+PLAN = Plan(0, (1,), lambda _: (1,), 10, 2, SCHEMA.sizes, 1000, "fuzz", CONFIG, SCHEMA.digest)
+"""The run of node 0, whose link to node 1 fires in every iteration."""
 PREFIX = struct.Struct("<BBHIQQ8s")
 HUGE = (2**63, 2**64 - 1, 2**40, 2**32 - 1)
 Frames = list[bytes]
@@ -25,8 +41,7 @@ Delivered = list[tuple[Message, bytes | None]]
 
 def hello(id: int, nonce: bytes = bytes(range(16))) -> Hello:
     """The HELLO of a node."""
-    config = (("train.batch_size", bytes(8)), ("data.name", b"12345678"))
-    return Hello(1, id, "fuzz", nonce, config, SCHEMA.digest, (0, 0), 0)
+    return Hello(1, id, "fuzz", nonce, CONFIG, SCHEMA.digest, (0, 0), 0)
 
 
 def valid_frames(own: Hello, other: Hello) -> Frames:
@@ -34,13 +49,15 @@ def valid_frames(own: Hello, other: Hello) -> Frames:
     sender = Sender(SCHEMA)
     sender.put(own)
     frames = _taken(sender)
-    sender.session = session_of(own, other)
+    sender.session = session_id(own.id, own.nonce, other.id, other.nonce)
     sender.put(State(0, 0), np.arange(27, dtype=np.uint8))
     frames += _taken(sender)
-    for message in (Ping(1.5), Need(3, 1), Save(7), Ack(2), Bye("draining", 3, "ä text")):
+    for message in (Ping(1.5), Need(0, 1), Save(7), Ack(2)):
         sender.put(message)
     frames += _taken(sender)
     sender.put(State(0, 1), np.array([1.0, -2.5]))
+    frames += _taken(sender)
+    sender.put(Bye("draining", 3, "ä text"))
     return frames + _taken(sender)
 
 
@@ -112,7 +129,7 @@ def _damaged(draw: np.random.Generator, frames: Frames) -> Iterator[tuple[str, C
         return [_prefix(frames[i], lane=0, header=len(header), body=0, total=0)[: PREFIX.size] + header], True
 
     def not_finite(_: int) -> tuple[Frames, bool]:
-        i = len(frames) - 1
+        i = len(frames) - 2
         bad = np.array([1.0, (np.nan, np.inf, -np.inf)[int(draw.integers(3))]]).tobytes()
         return [*frames[1:i], frames[i][:-16] + bad], True
 
@@ -150,7 +167,7 @@ def damaged(draw: np.random.Generator, frames: Frames) -> Case:
     kind, make = list(_damaged(draw, frames))[int(draw.integers(KINDS))]
     i = int(draw.integers(1, len(frames)))
     rest, refused = make(i)
-    intact = len(frames) - 1 if kind == "not finite" else i + 1 if kind == "repeated" else i
+    intact = len(frames) - 2 if kind == "not finite" else i + 1 if kind == "repeated" else i
     before = [] if kind == "not finite" else frames[1:i]
     return Case(kind, [*before, *rest], intact, refused)
 
@@ -187,8 +204,29 @@ def check(case: Case, delivered: Delivered, error: str | None, valid: Delivered)
             assert SCHEMA.finite(message.phase, np.frombuffer(payload, np.uint8))
 
 
+def played(own: Hello, delivered: Delivered) -> LockstepNode:
+    """Give a node what was delivered; it is in its first exchange, and has sent its own STATE."""
+    node = LockstepNode(PLAN, Checkpoint(0, "model"))
+    node.start(0.0)
+    node.opened(1, own.nonce, 0.0)
+    node.offer(0, 0, {1: bytes(27)}, 0.0)
+    for message, payload in delivered:
+        node.received(1, message, payload, 1.0)
+    return node
+
+
+def _check_core(case: Case, own: Hello, delivered: Delivered, valid: Delivered) -> None:
+    """Raise AssertionError where a damaged frame changed a node, or where it holds more than two STATEs."""
+    node, link = (made := played(own, delivered)), made.links[1]
+    assert len(link.held) <= 2, case.kind
+    assert node.k == 0, case.kind
+    if case.refused:
+        other = played(own, valid[: case.intact])
+        assert (node.phase, link.held, link.durable) == (other.phase, other.links[1].held, other.links[1].durable)
+
+
 def fuzz(count: int, seed: int = 0) -> dict[str, int]:
-    """Send damaged frames through the decoder in memory; AssertionError where one is delivered.
+    """Send damaged frames through the decoder and the core in memory; AssertionError where one is applied.
 
     Args:
         count: Their number.
@@ -206,6 +244,7 @@ def fuzz(count: int, seed: int = 0) -> dict[str, int]:
         case = damaged(draw, frames)
         delivered, error = fed(_wire(own), b"".join([frames[0], *case.frames]))
         check(case, delivered, error, valid)
+        _check_core(case, own, delivered, valid)
         refused[case.kind] = refused.get(case.kind, 0) + (error is not None)
     return refused
 

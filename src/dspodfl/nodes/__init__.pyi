@@ -31,7 +31,6 @@ from .wire import Receiver as Receiver
 from .wire import Sender as Sender
 from .wire import Wire as Wire
 from .wire import WireError as WireError
-from .wire import session_of as session_of
 
 __all__ = [
     "CHUNK",
@@ -66,6 +65,5 @@ __all__ = [
     "read_certificates",
     "renew",
     "request",
-    "session_of",
     "split_address",
 ]

@@ -98,11 +98,11 @@ class Handler(Protocol):
         ...
 
     def progressed(self, connection: Connection, done: int, total: int) -> None:
-        """Learn that a part of a payload arrived.
+        """Learn that a part of a payload arrived, or that a part of one was written: the peer is alive.
 
         Args:
-            connection: Where it comes from.
-            done: Bytes that are here.
+            connection: The connection.
+            done: Bytes of it that are here, or that were written.
             total: Bytes of the payload.
         """
         ...
@@ -231,9 +231,9 @@ class Connection:
         except WireError as error:
             self.abort(f"refused: {error}")
 
-    def _progressed(self) -> None:
-        """Say how much of the payload under way is here, if one is."""
-        progress = self.wire.receiver.progress
+    def _progressed(self, *, sent: bool = False) -> None:
+        """Say how much of the payload under way is here, or was written, if one is."""
+        progress = self.wire.sender.progress if sent else self.wire.receiver.progress
         if progress is not None and not self.over:
             self._handler.progressed(self, *progress)
 

@@ -64,6 +64,7 @@ class MemoryConnection(Connection):
                 self.abort(self._finishing)
             return
         self.other.deliver(b"".join(frame))
+        self._progressed(sent=True)
         self._flush()
 
     def deliver(self, data: bytes) -> None:

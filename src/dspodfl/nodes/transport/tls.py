@@ -84,6 +84,10 @@ class TlsConnection(Connection):
             finally:
                 self._writing = False
 
+    def _writable(self) -> None:
+        self._flush()
+        self._progressed(sent=True)
+
     def _write(self) -> None:
         budget = _BURST
         while budget > 0:
@@ -118,7 +122,7 @@ class TlsConnection(Connection):
 
     def _arm(self, on: bool) -> None:
         if on and not self._armed:
-            self._loop.add_writer(self._fd, self._flush)
+            self._loop.add_writer(self._fd, self._writable)
         elif not on and self._armed:
             self._loop.remove_writer(self._fd)
         self._armed = on
