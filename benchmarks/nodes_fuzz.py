@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -255,12 +256,22 @@ def _wire(own: Hello) -> Wire:
     return wire
 
 
-def report(count: int) -> list[str]:
-    """Fuzz, and say how long it took and how much the memory grew."""
-    fuzz(1000)
-    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    found = fuzz(count, seed=1)
-    seconds = time.perf_counter() - begin
-    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    lines = [f"{count:,} damaged frames in {seconds:.1f} s; memory grew by {growth / 1024:.1f} MB; refused:"]
-    return lines + [f"  {kind}: {number:,}" for kind, number in sorted(found.items())]
+def measured(count: int, seed: int = 1) -> tuple[float, float, dict[str, int]]:
+    """Fuzz, and measure.
+
+    Args:
+        count: Damaged frames.
+        seed: The seed of all draws.
+
+    Returns:
+        Growth of memory in bytes, seconds, and how many of each kind were refused.
+    """
+    before, begin = _peak(), time.perf_counter()
+    found = fuzz(count, seed)
+    return _peak() - before, time.perf_counter() - begin, found
+
+
+def _peak() -> float:
+    """The most memory that this process has had, in bytes; Linux counts in units of 1024, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)
