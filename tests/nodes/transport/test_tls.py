@@ -153,6 +153,14 @@ def test_another_neighbour_at_the_address_is_refused(keys):
     asyncio.run(talk())
 
 
+def test_a_neighbour_without_an_address_is_not_dialled(keys):
+    async def talk():
+        with pytest.raises(RefusedError, match="there is no address of node 0"):
+            await tls_node(keys, 1, {0}, Recorder()).dial(0)
+
+    asyncio.run(talk())
+
+
 def raw_client(context, address, data):
     """A client that writes bytes and returns all that comes back."""
     host, port = address.rsplit(":", 1)

@@ -285,6 +285,8 @@ class TlsTransport(Transport):
     async def dial(self, peer: int) -> Connection:
         """Connect to a neighbour of lower id; see `Transport`."""
         self.check_dial(peer)
+        if peer not in self.addresses:
+            raise RefusedError(f"there is no address of node {peer}")
         host, port = split_address(self.addresses[peer])
         sock = await self._connected(host, port)
         try:
