@@ -1,9 +1,10 @@
-"""Damaged frames for the decoder: cut, flipped, oversized, of wrong type, of another version or session, …"""
+"""Damaged frames for the decoder: cut, flipped, oversized, of wrong type, of another session."""
 
 from __future__ import annotations
 
 import resource
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,11 +13,27 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dspodfl.nodes import Schema, Sender, Wire, WireError, session_of
-from dspodfl.protocol import Ack, Bye, Hello, Message, Need, Ping, Save, State
+from dspodfl.nodes import Schema, Sender, Wire, WireError
+from dspodfl.protocol import (
+    Ack,
+    Bye,
+    Checkpoint,
+    Hello,
+    LockstepNode,
+    Message,
+    Need,
+    Ping,
+    Plan,
+    Save,
+    State,
+    session_id,
+)
 
 SCHEMA = Schema.of([[("float32", (6,)), ("uint8", (3,))], [("float64", (2,))]])
 """Payloads of 27 and of 16 bytes."""
+CONFIG = (("data.name", b"12345678"), ("train.batch_size", bytes(8)))
+PLAN = Plan(0, (1,), lambda _: (1,), 10, 2, SCHEMA.sizes, 1000, "fuzz", CONFIG, SCHEMA.digest)
+"""The run of node 0, whose link to node 1 fires in every iteration."""
 PREFIX = struct.Struct("<BBHIQQ8s")
 HUGE = (2**63, 2**64 - 1, 2**40, 2**32 - 1)
 Frames = list[bytes]
@@ -25,8 +42,7 @@ Delivered = list[tuple[Message, bytes | None]]
 
 def hello(id: int, nonce: bytes = bytes(range(16))) -> Hello:
     """The HELLO of a node."""
-    config = (("train.batch_size", bytes(8)), ("data.name", b"12345678"))
-    return Hello(1, id, "fuzz", nonce, config, SCHEMA.digest, (0, 0), 0)
+    return Hello(1, id, "fuzz", nonce, CONFIG, SCHEMA.digest, (0, 0), 0)
 
 
 def valid_frames(own: Hello, other: Hello) -> Frames:
@@ -34,13 +50,15 @@ def valid_frames(own: Hello, other: Hello) -> Frames:
     sender = Sender(SCHEMA)
     sender.put(own)
     frames = _taken(sender)
-    sender.session = session_of(own, other)
+    sender.session = session_id(own.id, own.nonce, other.id, other.nonce)
     sender.put(State(0, 0), np.arange(27, dtype=np.uint8))
     frames += _taken(sender)
-    for message in (Ping(1.5), Need(3, 1), Save(7), Ack(2), Bye("draining", 3, "ä text")):
+    for message in (Ping(1.5), Need(0, 1), Save(7), Ack(2)):
         sender.put(message)
     frames += _taken(sender)
     sender.put(State(0, 1), np.array([1.0, -2.5]))
+    frames += _taken(sender)
+    sender.put(Bye("draining", 3, "ä text"))
     return frames + _taken(sender)
 
 
@@ -81,9 +99,10 @@ def _headers(draw: np.random.Generator) -> bytes:
     for _ in range(400):
         deep = [deep]
     choices: list[Any] = [
-        *(["state", 1], ["state", 1, 2, 3], ["state", -1, 0], ["state", 2**63, 0], ["state", 1, 2**16], ["state", 1.5, 0]),
+        *(["state", 1], ["state", 1, 2, 3], ["state", -1, 0], ["state", 2**63, 0], ["state", 1, 2**16]),
         *(["ping", "x"], ["ping", None], ["bye", "bored", 0], ["bye", "finished", 0, "x" * 501], ["ack", True], deep),
-        *(["frame", 1], [], {}, {"type": "state", "k": 1, "phase": 0}, None, 7, "state", ["hello", 1], [["state"], 1, 0]),
+        *(["frame", 1], [], {}, {"type": "state", "k": 1, "phase": 0}, None, 7, "state", ["hello", 1]),
+        *(["state", 1.5, 0], [["state"], 1, 0]),
     ]
     number = int(draw.integers(len(choices) + 3))
     if number < len(choices):
@@ -111,7 +130,7 @@ def _damaged(draw: np.random.Generator, frames: Frames) -> Iterator[tuple[str, C
         return [_prefix(frames[i], lane=0, header=len(header), body=0, total=0)[: PREFIX.size] + header], True
 
     def not_finite(_: int) -> tuple[Frames, bool]:
-        i = len(frames) - 1
+        i = len(frames) - 2
         bad = np.array([1.0, (np.nan, np.inf, -np.inf)[int(draw.integers(3))]]).tobytes()
         return [*frames[1:i], frames[i][:-16] + bad], True
 
@@ -149,7 +168,7 @@ def damaged(draw: np.random.Generator, frames: Frames) -> Case:
     kind, make = list(_damaged(draw, frames))[int(draw.integers(KINDS))]
     i = int(draw.integers(1, len(frames)))
     rest, refused = make(i)
-    intact = len(frames) - 1 if kind == "not finite" else i + 1 if kind == "repeated" else i
+    intact = len(frames) - 2 if kind == "not finite" else i + 1 if kind == "repeated" else i
     before = [] if kind == "not finite" else frames[1:i]
     return Case(kind, [*before, *rest], intact, refused)
 
@@ -165,7 +184,7 @@ def fed(wire: Wire, data: bytes) -> tuple[Delivered, str | None]:
             buffer[:count] = rest[:count]
             rest = rest[count:]
             for message, body in wire.filled(count):
-                found.append((message, None if body is None else bytes(body)))  # noqa: PERF401 - what came before an error
+                found.append((message, None if body is None else bytes(body)))
     except WireError as error:
         return found, str(error)
     return found, None
@@ -186,8 +205,29 @@ def check(case: Case, delivered: Delivered, error: str | None, valid: Delivered)
             assert SCHEMA.finite(message.phase, np.frombuffer(payload, np.uint8))
 
 
+def played(own: Hello, delivered: Delivered) -> LockstepNode:
+    """Give a node what was delivered; it is in its first exchange, and has sent its own STATE."""
+    node = LockstepNode(PLAN, Checkpoint(0, "model"))
+    node.start(0.0)
+    node.opened(1, own.nonce, 0.0)
+    node.offer(0, 0, {1: bytes(27)}, 0.0)
+    for message, payload in delivered:
+        node.received(1, message, payload, 1.0)
+    return node
+
+
+def _check_core(case: Case, own: Hello, delivered: Delivered, valid: Delivered) -> None:
+    """Raise AssertionError where a damaged frame changed a node, or where it holds more than two STATEs."""
+    node, link = (made := played(own, delivered)), made.links[1]
+    assert len(link.held) <= 2, case.kind
+    assert node.k == 0, case.kind
+    if case.refused:
+        other = played(own, valid[: case.intact])
+        assert (node.phase, link.held, link.durable) == (other.phase, other.links[1].held, other.links[1].durable)
+
+
 def fuzz(count: int, seed: int = 0) -> dict[str, int]:
-    """Send damaged frames through the decoder in memory; AssertionError where one is delivered.
+    """Send damaged frames through the decoder and the core in memory; AssertionError where one is applied.
 
     Args:
         count: Their number.
@@ -205,6 +245,7 @@ def fuzz(count: int, seed: int = 0) -> dict[str, int]:
         case = damaged(draw, frames)
         delivered, error = fed(_wire(own), b"".join([frames[0], *case.frames]))
         check(case, delivered, error, valid)
+        _check_core(case, own, delivered, valid)
         refused[case.kind] = refused.get(case.kind, 0) + (error is not None)
     return refused
 
@@ -215,12 +256,22 @@ def _wire(own: Hello) -> Wire:
     return wire
 
 
-def report(count: int) -> list[str]:
-    """Fuzz, and say how long it took and how much the memory grew."""
-    fuzz(1000)
-    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    found = fuzz(count, seed=1)
-    seconds = time.perf_counter() - begin
-    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    lines = [f"{count:,} damaged frames in {seconds:.1f} s; memory grew by {growth / 1024:.1f} MB; refused:"]
-    return lines + [f"  {kind}: {number:,}" for kind, number in sorted(found.items())]
+def measured(count: int, seed: int = 1) -> tuple[float, float, dict[str, int]]:
+    """Fuzz, and measure.
+
+    Args:
+        count: Damaged frames.
+        seed: The seed of all draws.
+
+    Returns:
+        Growth of memory in bytes, seconds, and how many of each kind were refused.
+    """
+    before, begin = _peak(), time.perf_counter()
+    found = fuzz(count, seed)
+    return _peak() - before, time.perf_counter() - begin, found
+
+
+def _peak() -> float:
+    """The most memory that this process has had, in bytes; Linux counts in units of 1024, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)

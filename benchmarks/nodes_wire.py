@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -139,13 +138,3 @@ def swap(size: int, rounds: int) -> Swap:
         finally:
             process.join(10)
             process.kill()
-
-
-if __name__ == "__main__":
-    for bytes_, count in ((31_400, 2000), (40_000_000, 12)):
-        found = swap(bytes_, count)
-        low, high = np.percentile(found.seconds, [10, 90])
-        sys.stdout.write(
-            f"{bytes_} bytes: {found.median * 1e3:.3f} ms ({low * 1e3:.3f} to {high * 1e3:.3f}), ratio {found.ratio}, "
-            f"CPU {found.cpu * 1e3:.3f} ms\n"
-        )

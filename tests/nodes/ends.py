@@ -21,7 +21,8 @@ class Recorder:
 
     def __init__(self, greets=True):
         self.greets = greets
-        self.connections, self.messages, self.reasons, self.refusals, self.parts = [], [], [], [], []
+        self.connections, self.messages, self.reasons, self.refusals = [], [], [], []
+        self.parts, self.written = [], []
 
     def opened(self, connection):
         self.connections.append(connection)
@@ -32,7 +33,8 @@ class Recorder:
         self.messages.append((connection.peer, message, None if payload is None else bytes(payload)))
 
     def progressed(self, connection, done, total):
-        self.parts.append((done, total))
+        sent = connection.wire.sender.progress == (done, total)
+        (self.written if sent else self.parts).append((done, total))
 
     def closed(self, connection, reason):
         self.reasons.append(reason)

@@ -43,7 +43,11 @@ def test_one_value_that_is_not_finite_is_found_wherever_it_is(dtype, bad):
 def test_bfloat16_is_checked_by_its_bits():
     torch = pytest.importorskip("torch")
     schema = Schema.of([[("bfloat16", (4,))]])
-    for values, fine in (([1.0, -3.0e38, 0.0, 1e-40], True), ([1, 2, float("nan"), 4], False), ([float("-inf")] * 4, False)):
+    for values, fine in (
+        ([1.0, -3.0e38, 0.0, 1e-40], True),
+        ([1, 2, float("nan"), 4], False),
+        ([float("-inf")] * 4, False),
+    ):
         bits = torch.tensor(values).to(torch.bfloat16).view(torch.uint8).numpy()
         assert schema.finite(0, bits) is fine
 

@@ -47,7 +47,6 @@ from .wire import Receiver as Receiver
 from .wire import Sender as Sender
 from .wire import Wire as Wire
 from .wire import WireError as WireError
-from .wire import session_of as session_of
 
 __all__ = [
     "CAP",
@@ -97,7 +96,6 @@ __all__ = [
     "read_certificates",
     "renew",
     "request",
-    "session_of",
     "split_address",
     "up",
 ]

@@ -108,7 +108,7 @@ def explained(error: Exception) -> str:
         if reason in _NOT_TLS or "PROTOCOL_VERSION" in reason:
             return f"it does not speak TLS 1.3 ({_words(reason)})"
         return f"TLS: {_words(reason)}"
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 
 def _words(reason: str) -> str:

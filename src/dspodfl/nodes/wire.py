@@ -19,7 +19,6 @@ is allocated: the one array that a payload is received into has the size that th
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ import numpy as np
 
 from dspodfl.errors import DspodflError, plain
 from dspodfl.nodes.schema import Bytes, Schema
-from dspodfl.protocol import AnyMessage, Hello, Message, State
+from dspodfl.protocol import NO_SESSION, AnyMessage, Hello, Message, State, session_id
 
 FRAME_VERSION = 1
 """The version of the layout of frames."""
@@ -44,7 +43,6 @@ _PREFIX = struct.Struct("<BBHIQQ8s")
 PREFIX_BYTES = _PREFIX.size
 """Bytes before the header of a frame."""
 _CONTROL, _FIRST, _FURTHER = range(3)
-_NO_SESSION = bytes(8)
 _SCRATCH = PREFIX_BYTES + LONGEST_HELLO
 _NOTHING = memoryview(b"")
 
@@ -65,20 +63,6 @@ class WireError(DspodflError):
         super().__init__(plain(message))
 
 
-def session_of(one: Hello, other: Hello) -> bytes:
-    """Return the name of a session, the same at both ends.
-
-    Args:
-        one: The HELLO of one end.
-        other: The HELLO of the other.
-
-    Returns:
-        The first 8 bytes of SHA-256 of both ids and nonces, the lower id first.
-    """
-    ends = sorted([(one.id, one.nonce), (other.id, other.nonce)])
-    return hashlib.sha256(b"".join(struct.pack("<Q", id_) + nonce for id_, nonce in ends)).digest()[:8]
-
-
 class Sender:
     """What one end still has to write: messages in, frames out.
 
@@ -92,7 +76,7 @@ class Sender:
         self._payloads: deque[tuple[bytes, memoryview]] = deque()
         self._offset = 0
         self._counter = 0
-        self.session = _NO_SESSION
+        self.session = NO_SESSION
 
     def put(self, message: Message, payload: Any = None) -> None:
         """Queue a message.
@@ -121,7 +105,7 @@ class Sender:
     @property
     def waiting(self) -> bool:
         """Whether there is a frame to write now: before the session is known that is HELLO alone."""
-        if self.session == _NO_SESSION:
+        if self.session == NO_SESSION:
             return self._counter == 0 and bool(self._control)
         return bool(self._control or self._payloads)
 
@@ -142,6 +126,11 @@ class Sender:
             self._offset = 0
         return head, chunk
 
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Bytes of the payload under way that were taken, and of the whole of it; None where none is under way."""
+        return (self._offset, len(self._payloads[0][1])) if self._offset else None
+
     def drop_payloads(self) -> None:
         """Forget payloads that are not written yet: the connection is about to be closed."""
         self._payloads.clear()
@@ -149,7 +138,7 @@ class Sender:
 
     def _head(self, lane: int, header: bytes, body: int, total: int) -> bytes:
         counter, self._counter = self._counter, self._counter + 1
-        session = self.session if counter else _NO_SESSION
+        session = self.session if counter else NO_SESSION
         return _PREFIX.pack(FRAME_VERSION, lane, len(header), body, total, counter, session) + header
 
 
@@ -173,7 +162,7 @@ class Receiver:
         self._target = _NOTHING
         self._done = 0
         self._left = 0
-        self.session = _NO_SESSION
+        self.session = NO_SESSION
 
     def buffer(self) -> memoryview:
         """Return where the next bytes are to be stored: never empty."""
@@ -240,7 +229,7 @@ class Receiver:
             raise WireError(f"a frame of unknown type {lane}")
         if counter != self._counter:
             raise WireError(f"frames are missing: number {counter} came where {self._counter} was due")
-        if session != self.session or (counter > 0 and session == _NO_SESSION):
+        if session != self.session or (counter > 0 and session == NO_SESSION):
             raise WireError("a frame of another session")
         if counter == 0 and lane != _CONTROL:
             raise WireError("the first frame is not HELLO")
@@ -356,5 +345,7 @@ class Wire:
         return self._received is not None
 
     def _agree(self) -> None:
-        if self._sent is not None and self._received is not None:
-            self.sender.session = self.receiver.session = session_of(self._sent, self._received)
+        one, other = self._sent, self._received
+        if one is not None and other is not None:
+            session = session_id(one.id, one.nonce, other.id, other.nonce)
+            self.sender.session = self.receiver.session = session

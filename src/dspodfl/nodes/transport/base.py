@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dspodfl.errors import DspodflError, InputError, plain
 from dspodfl.nodes.schema import Bytes, Schema
 from dspodfl.nodes.wire import Wire, WireError
-from dspodfl.protocol import Message
+from dspodfl.protocol import Hello, Message
 
 HELLO_SECONDS = 10.0
 """A connection whose peer makes no progress with the handshake or does not send HELLO for this long is closed."""
@@ -98,11 +98,11 @@ class Handler(Protocol):
         ...
 
     def progressed(self, connection: Connection, done: int, total: int) -> None:
-        """Learn that a part of a payload arrived.
+        """Learn that a part of a payload arrived, or that a part of one was written: the peer is alive.
 
         Args:
-            connection: Where it comes from.
-            done: Bytes that are here.
+            connection: The connection.
+            done: Bytes of it that are here, or that were written.
             total: Bytes of the payload.
         """
         ...
@@ -226,12 +226,14 @@ class Connection:
                 self._handler.received(self, message, payload)
                 if self.over or self._finishing is not None:
                     return
+                if isinstance(message, Hello):
+                    self._flush()  # what waited for the session
         except WireError as error:
             self.abort(f"refused: {error}")
 
-    def _progressed(self) -> None:
-        """Say how much of the payload under way is here, if one is."""
-        progress = self.wire.receiver.progress
+    def _progressed(self, *, sent: bool = False) -> None:
+        """Say how much of the payload under way is here, or was written, if one is."""
+        progress = self.wire.sender.progress if sent else self.wire.receiver.progress
         if progress is not None and not self.over:
             self._handler.progressed(self, *progress)
 

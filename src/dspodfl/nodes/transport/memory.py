@@ -28,7 +28,8 @@ class MemoryNetwork:
         """
         for near, far in ((one, other), (other, one)):
             connection = self.nodes[near].connections.get(far) if near in self.nodes else None
-            if connection is not None:
+            if isinstance(connection, MemoryConnection) and connection.other is not None:
+                connection.other.abort("the connection was cut")
                 connection.abort("the connection was cut")
 
 
@@ -63,6 +64,7 @@ class MemoryConnection(Connection):
                 self.abort(self._finishing)
             return
         self.other.deliver(b"".join(frame))
+        self._progressed(sent=True)
         self._flush()
 
     def deliver(self, data: bytes) -> None:

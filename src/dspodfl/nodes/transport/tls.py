@@ -84,6 +84,10 @@ class TlsConnection(Connection):
             finally:
                 self._writing = False
 
+    def _writable(self) -> None:
+        self._flush()
+        self._progressed(sent=True)
+
     def _write(self) -> None:
         budget = _BURST
         while budget > 0:
@@ -118,7 +122,7 @@ class TlsConnection(Connection):
 
     def _arm(self, on: bool) -> None:
         if on and not self._armed:
-            self._loop.add_writer(self._fd, self._flush)
+            self._loop.add_writer(self._fd, self._writable)
         elif not on and self._armed:
             self._loop.remove_writer(self._fd)
         self._armed = on
@@ -247,11 +251,17 @@ class TlsTransport(Transport):
                 loop.remove_reader(self._listening.fileno())
                 loop.call_later(1.0, self._accept_again)
                 return
-            if len(self._handshakes) >= _HANDSHAKES:
-                next(iter(self._handshakes)).cancel()
+            while len(self._handshakes) >= _HANDSHAKES:
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
             task = loop.create_task(self._welcome(sock, f"{address[0]}:{address[1]}"))
             self._handshakes[task] = None
-            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            task.add_done_callback(lambda done, sock=sock: self._shaken(done, sock))  # type: ignore[misc]
+
+    def _shaken(self, task: asyncio.Task[None], sock: socket.socket) -> None:
+        self._handshakes.pop(task, None)
+        sock.close()  # of a task that was cancelled before it began; else the connection has taken the descriptor over
 
     def _accept_again(self) -> None:
         if self._listening is not None:
@@ -275,6 +285,8 @@ class TlsTransport(Transport):
     async def dial(self, peer: int) -> Connection:
         """Connect to a neighbour of lower id; see `Transport`."""
         self.check_dial(peer)
+        if peer not in self.addresses:
+            raise RefusedError(f"there is no address of node {peer}")
         host, port = split_address(self.addresses[peer])
         sock = await self._connected(host, port)
         try:
