@@ -7,13 +7,13 @@ taken in the order of the graph's edges, and what comes in over them is added on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import Arc, PerLink, Receive, Send
+from dspodfl.algorithms import Arc, PerLink, Receive, Send, Sender
 from dspodfl.engine import tree
 from dspodfl.engine.client_events import Block, Link
 from dspodfl.engine.messages import Message
@@ -30,21 +30,8 @@ Swap = Callable[[int, dict[int, Message]], Mapping[int, Message]]
 It is called where a link fires, with the neighbours whose links fire."""
 
 
-class Sender(Protocol):
-    """What a receiver knows about a sender: see ``decode`` of `ClientStep.exchange`."""
-
-    @property
-    def parameters(self) -> int:
-        """The number of parameters, p."""
-        ...
-
-    def words(self, stream: Stream, slots: int) -> Tensor:
-        """Draw words at the sender's address and this iteration. Shape: (1, slots), int64."""
-        ...
-
-
 class _Neighbour:
-    """A neighbour whose message is decoded: a `Sender`."""
+    """A client whose message is decoded: a `dspodfl.algorithms.Sender`."""
 
     def __init__(self, seed: int, client: int, k: int, parameters: int) -> None:
         self._address, self.parameters = (seed, client, k), parameters
@@ -117,8 +104,7 @@ class ClientStep:
     ) -> tuple[Any, PerLink | None]:
         """Exchange messages over the links that fire; see `dspodfl.algorithms.Step.exchange`.
 
-        A ``send`` that has ``encode(message, x, memory)`` and ``decode(tensors, sender)`` decides what is really sent:
-        a tuple of tensors, from which the receiver makes the message again.
+        What a ``send`` with ``encode`` and ``decode`` encodes is sent (`dspodfl.algorithms.Send`).
         """
         if not self._fired:
             self.phase += 1
@@ -197,7 +183,9 @@ class ClientStep:
 
     def gate(self, *_: Any, **__: Any) -> Any:
         """Refuse: see `NotOnNodesError`."""
-        raise NotOnNodesError(self._client, "gates: which links fire depends on the models, and is not known in advance")
+        raise NotOnNodesError(
+            self._client, "gates: which links fire depends on the models, and is not known in advance"
+        )
 
 
 class NotOnNodesError(InputError):
