@@ -14,7 +14,7 @@ import torch
 from tests.algorithms.instance import DIGRAPH
 from tests.algorithms.test_contract import facts
 from tests.engine.test_activation import HOW, runs_with
-from tests.worlds import BATCH, MODELS, advance, erdos_renyi, make_run, scattered
+from tests.worlds import BATCH, MODELS, advance, classified, erdos_renyi, make_run, scattered
 
 from dspodfl.algorithms import (
     ALGORITHMS,
@@ -30,14 +30,15 @@ from dspodfl.algorithms import (
 )
 from dspodfl.algorithms.attacks import SignFlip
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Client, Stack, all_clients, client_loop, packed, plain_loop, runs_on_nodes
+from dspodfl.engine import Client, Stack, all_clients, client_loop, packed, packed_by_peer, plain_loop, runs_on_nodes
 from dspodfl.engine.messages import schema_of
 from dspodfl.engine.on_nodes import RowLayout, probed
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
-from dspodfl.network import Budget, generate
+from dspodfl.network import Budget, DelayMeter, Events, generate
 from dspodfl.network.topology import Markov, Switching, Waypoint
 from dspodfl.problem.data import restrict_to_clients
+from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
 
 ITERATIONS = 40
@@ -144,6 +145,32 @@ def test_events_and_minibatches_are_the_engine_s(name):
     assert_events_are_the_engine_s(*world(name))
 
 
+@pytest.mark.parametrize("name", ["dspodfl", "matcha", "pairwise_gossip"])
+def test_delays_follow_from_the_events_of_clients(name):
+    run, rule, model = world(name)
+    clients = all_clients(run, rule, model, batch_size=BATCH, dtype=torch.float64)
+    graph, k = run.rates.graph, np.arange(ITERATIONS)
+    v = np.array([[client.steps(t) for client in clients] for t in k])
+    v_hat = np.array([[j in clients[i].fires(t) for i, j in graph.edges.tolist()] for t in k])
+    _, _, degree = run.topology.at(k)
+    meter = DelayMeter(graph.edges, graph.n)
+    delays = meter.add(Events(v, v_hat), run.rates.sgd(k), run.rates.link(k), degree, None)
+    (looks,) = advance([run], model, iterations=ITERATIONS, rule=rule)
+    counted = looks[-1].counters
+    assert (int(v.sum()), int(v_hat.sum())) == (counted.sgd_steps, counted.link_uses)
+    assert delays.processing[-1] == pytest.approx(counted.delay_processing, rel=1e-12)
+    assert delays.transmission[-1] == pytest.approx(counted.delay_transmission, rel=1e-12)
+
+
+def test_events_are_the_same_whatever_was_asked_for_before():
+    run, rule, model = world("matcha")
+    client = Client(run, rule, model, 0, batch_size=BATCH)
+    order = np.random.default_rng(0).permutation(600).tolist()
+    found = {k: (client.fires(k), client.steps(k)) for k in order}
+    other = Client(run, rule, model, 0, batch_size=BATCH)
+    assert all(found[k] == (other.fires(k), other.steps(k)) for k in range(600))
+
+
 @pytest.mark.parametrize("name", DIRECTED)
 def test_events_of_directed_graphs_are_the_engine_s(name):
     assert_events_are_the_engine_s(*world(name, directed=True))
@@ -243,6 +270,13 @@ class Wire:
             return list(pool.map(run, range(len(states))))
 
 
+def test_a_model_of_784_inputs_is_the_plain_loop_to_the_bit():
+    """Products of this size depend on how memory is aligned, unless it is aligned."""
+    model, dataset = build("svm", (1, 28, 28), 10), classified((1, 28, 28), 10, samples=80)
+    run = make_run("dgd", 1, n=4, data=dataset)
+    assert_bytes_are_the_plain_loop("dgd", (run, RULES["simultaneous"], model))
+
+
 COMPRESSED = ["top_k", "random_k", "qsgd", "sign", "identity"]
 
 
@@ -272,8 +306,8 @@ def test_compressed_messages_have_the_bytes_that_the_rule_counts(compressor):
         assert size == counted if compressor != "qsgd" else counted <= size <= 1.01 * counted + 8
 
 
-def assert_bytes_are_the_plain_loop(name, **settings):
-    run, rule, model = world(name, **settings)
+def assert_bytes_are_the_plain_loop(name, given=None, **settings):
+    run, rule, model = given or world(name, **settings)
     start = scattered(model, run.clients, run.seed)
     every = all_clients(run, rule, model, batch_size=BATCH, dtype=torch.float32)
     *_, expected = client_loop(every, start, 20)
@@ -322,6 +356,12 @@ def test_a_message_of_another_size_is_refused():
     client = Client(run, rule, model, 0, batch_size=BATCH)
     with pytest.raises(InputError, match="of 3 bytes"):
         client.unpacked(0, b"abc")
+
+
+def test_what_is_the_same_for_all_neighbours_is_packed_once():
+    one, other = (torch.ones(1, 3),), (torch.zeros(1, 3),)
+    found = packed_by_peer({1: one, 2: one, 5: other})
+    assert found[1] is found[2] and bytes(found[5]) == bytes(12) and bytes(found[1]) == bytes(packed(one))
 
 
 def test_tensors_are_views_of_a_buffer_that_can_be_written_to():

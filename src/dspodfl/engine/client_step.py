@@ -94,7 +94,7 @@ class ClientStep:
         theirs = self._swapped(dict.fromkeys(self._fired, sent))
         out = x
         for link in self._fired:
-            out = out + self._block.weights(self._t, link).into * (theirs[link][0] - x)
+            out = out + self._block.into(self._t, link) * (theirs[link][0] - x)
         if minus is not None:
             return out - minus
         return out if self._fired else x.clone()
@@ -142,7 +142,7 @@ class ClientStep:
         rows = None if memory is None else tuple(a[:0] for a in memory.rows)
         message = send(own, rows)
         none = self.v[:0]
-        arc = Arc(none, none, none, none if self._block.probability is not None else None)
+        arc = Arc(none, none, none, none if len(self._block.ends) > 3 else None)
         added, _ = receive(own, message, message, rows, arc)
         return tree(lambda a: a.new_zeros((1, *a.shape[1:])), added)
 
