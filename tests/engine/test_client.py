@@ -43,12 +43,12 @@ from dspodfl.problem.problem import Problem
 
 ITERATIONS = 40
 REFUSED = {
-    "bridge": "around",
-    "clipped_gossip": "around",
-    "fedavg": "server",
-    "scaffold": "server",
-    "anarchic": "server",
+    "around": ["bridge", "clipped_gossip"],
+    "server": ["fedavg", "scaffold", "anarchic"],
+    "gates": ["ef_hc"],
 }
+"""Why algorithms do not run on nodes."""
+REFUSED = {name: reason for reason, names in REFUSED.items() for name in names if name in ALGORITHMS}
 
 
 def made(name, **settings):
@@ -442,6 +442,12 @@ def test_arrays_of_another_client_are_refused(change):
     arrays = client.begin(torch.zeros(1, model.parameters)).to_arrays() | change
     with pytest.raises(InputError, match="state of client 0: theta"):
         client.from_arrays({name: array for name, array in arrays.items() if array is not None})
+
+
+def test_an_initial_model_of_another_shape_is_refused():
+    run, rule, model = world("dspodfl")
+    with pytest.raises(InputError, match="the initial model = 'of shape"):
+        Client(run, rule, model, 0, batch_size=BATCH).begin(torch.zeros(1, 3))
 
 
 def test_a_client_whose_samples_are_not_held_is_refused():

@@ -102,7 +102,13 @@ class Client:
 
         Returns:
             The state.
+
+        Raises:
+            InputError: The model is of another shape.
         """
+        if tuple(theta.shape) != (1, self.layout.parameters):
+            allowed = f"of shape {(1, self.layout.parameters)}"
+            raise InputError("the initial model", f"of shape {tuple(theta.shape)}", allowed)
         theta = theta.detach().to(self.dtype).clone()
         return ClientState(theta, client_ends(self.rule.init(theta, len(self.links)), self.links), 0)
 
