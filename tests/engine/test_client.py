@@ -22,6 +22,7 @@ from dspodfl.algorithms import (
     Attack,
     Constant,
     Diminishing,
+    PerLink,
     bytes_sent,
     fitted,
     local,
@@ -35,11 +36,12 @@ from dspodfl.engine.messages import schema_of
 from dspodfl.engine.on_nodes import RowLayout, probed
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
-from dspodfl.network import Budget, DelayMeter, Events, generate
+from dspodfl.network import Budget, DelayMeter, Events, Graph, generate
 from dspodfl.network.topology import Markov, Switching, Waypoint
 from dspodfl.problem.data import restrict_to_clients
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
+from dspodfl.rng import Stream
 
 ITERATIONS = 40
 REFUSED = {
@@ -234,6 +236,62 @@ def test_a_budget_ends_the_loop_where_it_ends_the_engine():
     assert len(models) == looks[-1].iteration < 200
 
 
+@pytest.mark.parametrize("name", ["dspodfl", "choco", "sporadic_scaffnew", "power_gossip"])
+@pytest.mark.parametrize("edges", [[], [(0, 2)]])
+def test_clients_without_links_are_the_stacked_engine_s(name, edges):
+    model, dataset = MODELS["logistic"]()
+    run = make_run("dspodfl", 3, graph=Graph.from_edges(3, edges), data=dataset)
+    rule = made(name)[1]
+    (looks,) = advance([run], model, iterations=15, rule=rule)
+    assert torch.allclose(loop(run, rule, model, iterations=15)[-1], looks[-1].theta, rtol=0, atol=1e-10)
+    clients = all_clients(run, rule, model, batch_size=BATCH, dtype=torch.float64)
+    assert clients[1].neighbours == () and len({client.schema.digest for client in clients}) == 1
+
+
+class Everything:
+    """A rule that uses all that an iteration offers, and memory that is summed over links."""
+
+    def init(self, theta, links):
+        return theta.new_zeros(theta.shape), {"told": PerLink((theta.new_zeros(2 * links, theta.shape[1]),))}
+
+    def step(self, theta, state, at):
+        held, links = state
+        words = at.words(Stream.COMPRESS, at.layout.parameters)
+        noise = at.layout.packed(words.to(theta.dtype) / 2**33)
+        half = theta - at.gradient(theta, at.lr * at.v) + 0.01 * noise * at.probability
+        (change, count), told = at.exchange((half, at.client), _both, _remembered, links["told"])
+        (total,) = at.total(told)
+        new = at.mix(half + 0.1 * change) + 0.001 * total / at.n + 0.01 * count.to(theta.dtype)
+        held = (held + at.gradient(new)).where(at.linked, held)
+        return new - 0.001 * held, (held, {"told": told})
+
+
+def _both(x, memory):
+    return x[0] + 0.1 * memory[0], x[1]
+
+
+def _remembered(x, mine, theirs, memory, arc):
+    return (arc.into * (theirs[0] - mine[0]), theirs[1]), (0.2 * memory[0] + theirs[0],)
+
+
+@pytest.mark.parametrize("topology", [None, "markov"])
+def test_a_rule_that_uses_everything_is_the_stacked_engine_s(topology):
+    run, model = changing(topology) if topology else (world("dspodfl")[0], world("dspodfl")[2])
+    (looks,) = advance([run], model, iterations=ITERATIONS, rule=Everything())
+    found = loop(run, Everything(), model)[-1]
+    assert torch.allclose(found, looks[-1].theta, rtol=0, atol=1e-10)
+    assert (found - looks[0].theta).abs().max() > 1e-3
+    assert_bytes_are_the_plain_loop("", (run, Everything(), model))
+
+
+def test_the_mean_rate_of_links_is_that_of_the_own_links():
+    run, rule, model = world("dspodfl")
+    rate, edges = run.rates.link(np.array([7]))[0], run.rates.graph.edges
+    for client in all_clients(run, rule, model, batch_size=BATCH, dtype=torch.float64):
+        own = (edges == client.i).any(axis=1)
+        assert client.events.link_rate(7) == pytest.approx(rate[own].mean(), rel=1e-14)
+
+
 # --- messages -------------------------------------------------------------------------------------------------
 
 
@@ -417,6 +475,19 @@ def test_a_rule_that_gates_is_refused_whether_it_says_so_or_not():
     run, _, _ = world("dspodfl")
     assert "gates" in runs_on_nodes(Gating(), run)
     assert "gates" in runs_on_nodes(type("Silent", (Gating,), {"gates": False})(), run)
+
+
+class ForOneModel(Everything):
+    """A rule that knows the number of parameters."""
+
+    def step(self, theta, state, at):
+        return super().step(theta + torch.zeros(21, dtype=theta.dtype), state, at)
+
+
+def test_a_rule_for_one_model_runs():
+    run, _, model = world("dspodfl")
+    assert runs_on_nodes(ForOneModel(), run) is None
+    assert len(loop(run, ForOneModel(), model, iterations=2)) == 2
 
 
 class Sometimes:

@@ -184,6 +184,11 @@ class ClientEvents:
 
         return float(Stack([self._run]).step_probabilities(np.array([k]))[0, self._i])
 
+    def link_rate(self, k: int) -> float:
+        """Return the mean of the rates of the client's links, 1 where it has none."""
+        rates = self._run.rates.link(np.array([k]))[0, self._own.link].tolist()
+        return sum(rates, 0.0) / len(rates) if rates else 1.0
+
     def _minibatches(self, k: np.ndarray) -> Tensor | None:
         if not self._batch_size:
             return None

@@ -74,6 +74,11 @@ class ClientStep:
         """With which probability the client steps, by the schedule. Shape: (1, 1)."""
         return self._client.one * self._client.events.probability(self.k)
 
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates b_ij(k) of the client's links, 1 where it has none. Shape: (1, 1)."""
+        return self._client.one * self._client.events.link_rate(self.k)
+
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute scale · G(x); nothing is computed where the scale is 0. Shapes: x (1, p), scale (1, 1) -> (1, p)."""
         self.gradients += 1
