@@ -60,6 +60,7 @@ from .step import Layout as Layout
 from .step import PerLink as PerLink
 from .step import Receive as Receive
 from .step import Send as Send
+from .step import Sender as Sender
 from .step import Step as Step
 from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
 from .with_local import WithLocal as WithLocal
@@ -93,6 +94,7 @@ __all__ = [
     "Rule",
     "Schedule",
     "Send",
+    "Sender",
     "Setting",
     "Simultaneous",
     "Sporadic",

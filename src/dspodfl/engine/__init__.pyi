@@ -17,6 +17,7 @@ from .loop import simulate as simulate
 from .messages import Message as Message
 from .messages import Schema as Schema
 from .messages import packed as packed
+from .messages import packed_by_peer as packed_by_peer
 from .on_nodes import runs_on_nodes as runs_on_nodes
 from .reference import all_clients as all_clients
 from .reference import client_loop as client_loop
@@ -66,6 +67,7 @@ __all__ = [
     "leaves",
     "link_leaves",
     "packed",
+    "packed_by_peer",
     "plain_loop",
     "products",
     "runs_on_nodes",

@@ -102,7 +102,13 @@ class Client:
 
         Returns:
             The state.
+
+        Raises:
+            InputError: The model is of another shape.
         """
+        if tuple(theta.shape) != (1, self.layout.parameters):
+            allowed = f"of shape {(1, self.layout.parameters)}"
+            raise InputError("the initial model", f"of shape {tuple(theta.shape)}", allowed)
         theta = theta.detach().to(self.dtype).clone()
         return ClientState(theta, client_ends(self.rule.init(theta, len(self.links)), self.links), 0)
 
@@ -182,8 +188,10 @@ class Client:
     def _samples(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         scale, shift = self._normalizing
         x, y = self._x.index_select(0, rows).float(), self._y.index_select(0, rows)
-        if (scale, shift) != (1.0, 0.0):
-            x = x.mul_(scale).add_(shift)
+        if scale != 1.0:
+            x = x.mul_(scale)
+        if shift != 0.0:
+            x = x.add_(shift)
         return x.to(self.dtype), y.to(self.dtype) if y.is_floating_point() else y
 
     def evaluated(self, state: ClientState) -> Tensor:
@@ -209,6 +217,8 @@ class Client:
             if found is None or found.shape != array.shape or found.dtype != array.dtype:
                 what = "missing" if found is None else f"{found.dtype} of shape {found.shape}"
                 raise InputError(f"state of client {self.i}: {name}", what, f"{array.dtype} of shape {array.shape}")
-        tensors = {name: torch.from_numpy(np.array(arrays[name])) for name in expected}
+        tensors = {
+            name: torch.tensor(arrays[name]) for name in expected
+        }  # PyTorch's memory: products depend on where it begins
         own, memory = ([t for name, t in tensors.items() if name.startswith(kind)] for kind in ("rule.", "end."))
         return ClientState(tensors["theta"], filled(like.rule, iter(own), iter(memory)), int(arrays["k"]))

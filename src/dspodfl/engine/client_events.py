@@ -20,6 +20,8 @@ from dspodfl.rng import Stream
 
 _LONGEST = 256
 """Iterations of a block, at most."""
+_BLOCKS = 4
+"""Blocks that are kept: a node asks for later firings while it computes."""
 _MAX_WORDS = 4095
 """Random words drawn in one batch, so far as possible: for more, compiled code would be loaded, which takes memory."""
 
@@ -55,16 +57,23 @@ class Block:
     lr: list[float]
     fired: list[tuple[int, ...]]
     """Which of the client's links fire at each iteration, by their places among its links."""
-    ends: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """Weights by link: into, back and row of `Weights`, (iterations or 1, links) each."""
-    probability: np.ndarray | None  # (iterations or 1, links)
+    ends: tuple[list[list[float]], ...]
+    """Weights by iteration (or one for all) and link: into, back and row of `Weights`, and the probability, if it is
+    needed."""
     rows: Tensor | None  # (iterations, batch) places in the client's shard; None: full batches
 
+    def into(self, t: int, link: int) -> float:
+        """Return the weight of what comes in over one of the client's links at the t-th iteration."""
+        return _at(self.ends[0], t)[link]
+
     def weights(self, t: int, link: int) -> Weights:
-        """Return the weights of one of the client's links at the t-th iteration, if it fires there."""
-        into, back, row = (float(a[min(t, len(a) - 1), link]) for a in self.ends)
-        found = self.probability
-        return Weights(into, back, row, None if found is None else float(found[min(t, len(found) - 1), link]))
+        """Return all weights of one of the client's links at the t-th iteration, if it fires there."""
+        into, back, row, *chance = (_at(a, t)[link] for a in self.ends)
+        return Weights(into, back, row, chance[0] if chance else None)
+
+
+def _at(rows: list[list[float]], t: int) -> list[float]:
+    return rows[t] if len(rows) > 1 else rows[0]
 
 
 class ClientEvents:
@@ -92,7 +101,7 @@ class ClientEvents:
         known = (run.cap, getattr(run.schedule, "recorded", None))
         self._last = min((count for count in known if count is not None), default=None)
         self._length = self._block_length()
-        self._block: Block | None = None
+        self._blocks: dict[int, Block] = {}
 
     def _block_length(self) -> int:
         run = self._run
@@ -103,11 +112,13 @@ class ClientEvents:
 
     def at(self, k: int) -> tuple[Block, int]:
         """Return the block that has iteration k, and the place of k in it."""
-        block = self._block
-        if block is None or not 0 <= k - block.first < len(block.v):
-            first = k - k % self._length
+        first = k - k % self._length
+        block = self._blocks.get(first)
+        if block is None or k - first >= len(block.v):
             last = first + self._length if self._last is None else max(k + 1, min(first + self._length, self._last))
-            block = self._block = self._drawn(np.arange(first, last))
+            block = self._drawn(np.arange(first, last))
+            known = [(at, other) for at, other in self._blocks.items() if at != first][1 - _BLOCKS :]
+            self._blocks = {**dict(known), first: block}  # in one assignment: other threads read it
         return block, k - block.first
 
     def _drawn(self, k: np.ndarray) -> Block:
@@ -128,8 +139,7 @@ class ClientEvents:
             events.v[:, 0].tolist(),
             alpha.tolist(),
             [tuple(np.flatnonzero(row).tolist()) for row in (there | back) & counts],
-            self._weights(k, there, back),
-            self._link_probabilities(k) if self.needs_probability else None,
+            tuple(a.tolist() for a in self._weights(k, there, back)),
             self._minibatches(k),
         )
 
@@ -147,17 +157,19 @@ class ClientEvents:
             return draw(k, own, p[:, [self._i]], there, back=back)
         return draw(k, own, p[:, [self._i]], there, two_sided=run.rates.two_sided)
 
-    def _weights(self, k: np.ndarray, there: np.ndarray, back: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the weights of what comes in, of what goes out, and of what comes in by rows, of the own links."""
+    def _weights(self, k: np.ndarray, there: np.ndarray, back: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return what `Block.ends` has of the own links, (iterations or 1, links) each."""
         own = self._own.link
+        chance = (self._link_probabilities(k),) if self.needs_probability else ()
         if not self._run.directed:
             weight = self._run.topology.at(k)[1][:, own]
-            return weight, weight, weight
+            return weight, weight, weight, *chance
         found = self._run.topology.arcs_at(k)
         fires = np.stack([there, back], axis=2)  # i → j, j → i
         column, row = fires * found.column[:, own], fires * found.row[:, own]
         links = np.arange(len(own))
-        return column[:, links, 1 - self._side], column[:, links, self._side], row[:, links, 1 - self._side]
+        into = 1 - self._side
+        return column[:, links, into], column[:, links, self._side], row[:, links, into], *chance
 
     def _link_probabilities(self, k: np.ndarray) -> np.ndarray:
         from dspodfl.engine.stack import Stack
@@ -171,6 +183,11 @@ class ClientEvents:
         from dspodfl.engine.stack import Stack
 
         return float(Stack([self._run]).step_probabilities(np.array([k]))[0, self._i])
+
+    def link_rate(self, k: int) -> float:
+        """Return the mean of the rates of the client's links, 1 where it has none."""
+        rates = self._run.rates.link(np.array([k]))[0, self._own.link].tolist()
+        return sum(rates, 0.0) / len(rates) if rates else 1.0
 
     def _minibatches(self, k: np.ndarray) -> Tensor | None:
         if not self._batch_size:

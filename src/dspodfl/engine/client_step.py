@@ -7,13 +7,13 @@ taken in the order of the graph's edges, and what comes in over them is added on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import Arc, PerLink, Receive, Send
+from dspodfl.algorithms import Arc, PerLink, Receive, Send, Sender
 from dspodfl.engine import tree
 from dspodfl.engine.client_events import Block, Link
 from dspodfl.engine.messages import Message
@@ -30,21 +30,8 @@ Swap = Callable[[int, dict[int, Message]], Mapping[int, Message]]
 It is called where a link fires, with the neighbours whose links fire."""
 
 
-class Sender(Protocol):
-    """What a receiver knows about a sender: see ``decode`` of `ClientStep.exchange`."""
-
-    @property
-    def parameters(self) -> int:
-        """The number of parameters, p."""
-        ...
-
-    def words(self, stream: Stream, slots: int) -> Tensor:
-        """Draw words at the sender's address and this iteration. Shape: (1, slots), int64."""
-        ...
-
-
 class _Neighbour:
-    """A neighbour whose message is decoded: a `Sender`."""
+    """A client whose message is decoded: a `dspodfl.algorithms.Sender`."""
 
     def __init__(self, seed: int, client: int, k: int, parameters: int) -> None:
         self._address, self.parameters = (seed, client, k), parameters
@@ -87,6 +74,11 @@ class ClientStep:
         """With which probability the client steps, by the schedule. Shape: (1, 1)."""
         return self._client.one * self._client.events.probability(self.k)
 
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates b_ij(k) of the client's links, 1 where it has none. Shape: (1, 1)."""
+        return self._client.one * self._client.events.link_rate(self.k)
+
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute scale · G(x); nothing is computed where the scale is 0. Shapes: x (1, p), scale (1, 1) -> (1, p)."""
         self.gradients += 1
@@ -107,7 +99,7 @@ class ClientStep:
         theirs = self._swapped(dict.fromkeys(self._fired, sent))
         out = x
         for link in self._fired:
-            out = out + self._block.weights(self._t, link).into * (theirs[link][0] - x)
+            out = out + self._block.into(self._t, link) * (theirs[link][0] - x)
         if minus is not None:
             return out - minus
         return out if self._fired else x.clone()
@@ -117,8 +109,7 @@ class ClientStep:
     ) -> tuple[Any, PerLink | None]:
         """Exchange messages over the links that fire; see `dspodfl.algorithms.Step.exchange`.
 
-        A ``send`` that has ``encode(message, x, memory)`` and ``decode(tensors, sender)`` decides what is really sent:
-        a tuple of tensors, from which the receiver makes the message again.
+        What a ``send`` with ``encode`` and ``decode`` encodes is sent (`dspodfl.algorithms.Send`).
         """
         if not self._fired:
             self.phase += 1
@@ -156,7 +147,7 @@ class ClientStep:
         rows = None if memory is None else tuple(a[:0] for a in memory.rows)
         message = send(own, rows)
         none = self.v[:0]
-        arc = Arc(none, none, none, none if self._block.probability is not None else None)
+        arc = Arc(none, none, none, none if len(self._block.ends) > 3 else None)
         added, _ = receive(own, message, message, rows, arc)
         return tree(lambda a: a.new_zeros((1, *a.shape[1:])), added)
 
@@ -197,7 +188,9 @@ class ClientStep:
 
     def gate(self, *_: Any, **__: Any) -> Any:
         """Refuse: see `NotOnNodesError`."""
-        raise NotOnNodesError(self._client, "gates: which links fire depends on the models, and is not known in advance")
+        raise NotOnNodesError(
+            self._client, "gates: which links fire depends on the models, and is not known in advance"
+        )
 
 
 class NotOnNodesError(InputError):

@@ -83,14 +83,20 @@ class Schema:
         if len(data) != self.sizes[phase]:
             raise InputError("a message", f"of {len(data)} bytes", f"of {self.sizes[phase]} in phase {phase}")
         found, start = [], 0
-        for part in self.phases[phase]:
-            dtype = np.dtype(part.dtype).newbyteorder("<")
-            values = data[start : start + part.size]
-            direct = values.flags.writeable and values.ctypes.data % dtype.itemsize == 0 and dtype.isnative
-            values = values.view(dtype) if direct else values.copy().view(dtype).astype(part.dtype)
-            found.append(torch.from_numpy(values).view(part.shape))
-            start += part.size
+        for dtype, shape, size in self._plan[phase]:
+            values = data[start : start + size].view(dtype)
+            start += size
+            if not (values.flags.writeable and values.flags.aligned and dtype.isnative):
+                values = values.astype(dtype.newbyteorder("="))
+            found.append(torch.from_numpy(values).view(shape))
         return tuple(found)
+
+    @cached_property
+    def _plan(self) -> list[list[tuple[np.dtype[Any], tuple[int, ...], int]]]:
+        """The dtype, the shape and the bytes of each tensor of each phase."""
+        return [
+            [(np.dtype(part.dtype).newbyteorder("<"), part.shape, part.size) for part in parts] for parts in self.phases
+        ]
 
 
 def schema_of(phases: Mapping[int, Message], parameters: Mapping[str, Any]) -> Schema:
@@ -122,6 +128,20 @@ def packed(message: Message) -> memoryview:
     arrays = [_little_endian(tensor) for tensor in message]
     whole = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, dtype=np.uint8), *arrays])
     return memoryview(whole)  # type: ignore[arg-type]
+
+
+def packed_by_peer(messages: Mapping[int, Message]) -> dict[int, memoryview]:
+    """Return the bytes of the messages to several neighbours; what is the same for all is packed once.
+
+    Args:
+        messages: The messages by neighbour.
+
+    Returns:
+        Their bytes by neighbour.
+    """
+    known = {id(message): message for message in messages.values()}
+    found = {key: packed(message) for key, message in known.items()}
+    return {peer: found[id(message)] for peer, message in messages.items()}
 
 
 def _little_endian(tensor: Tensor) -> np.ndarray:

@@ -29,10 +29,10 @@ def row_gradient(model: Model) -> RowGradient:
 
     >>> from dspodfl.problem.models import build
     >>> gradient = row_gradient(build("linear", (2,), 1))
-    >>> gradient(torch.zeros(3), torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])).tolist()
-    [-3.0, -6.0, -3.0]
+    >>> gradient(torch.zeros(2), torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])).tolist()
+    [-3.0, -6.0]
     """
-    if model.is_linear and model.loss in _SCORE_GRADIENTS:
+    if model.is_linear and model.loss in _SCORE_GRADIENTS and (model.loss != "squared_error" or model.outputs == 1):
         return _Linear(model)
 
     def by_autograd(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
