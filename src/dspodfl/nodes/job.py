@@ -23,6 +23,8 @@ from dspodfl.study import Study
 _DTYPES = {"auto": torch.float32, "fp32": torch.float32, "tf32": torch.float32, "fp64": torch.float64}
 _EVERY_ITERATIONS, _EVERY_SECONDS = 200, 30.0
 """When a node saves a checkpoint, where the configuration does not say."""
+_LINGER_SECONDS = 5.0
+"""How long a node that has finished waits for a neighbour that is gone: nothing can be lost any more."""
 SEPARATOR = "#"
 """Stands between the run id of the configuration and the algorithm and seed: HELLO has all three."""
 
@@ -140,6 +142,7 @@ class Job:
             every_iterations=every or None,
             every_seconds=seconds or None,
             patience=None if nodes.patience == "auto" else float(nodes.patience),
+            linger=_LINGER_SECONDS,
         )
 
     def header(self) -> Header:

@@ -133,7 +133,7 @@ class Runner:
         self._transport = self._make_transport(self.job, self)
         try:
             address = await self._transport.listen()
-            self.log.write("listening", address=address, run=self.job.title, k=checkpoint.k)
+            self.log.write("listening", address=address, run=self.job.title, k=checkpoint.k, pid=os.getpid())
             dialers = [asyncio.create_task(self._dial(peer)) for peer in plan.neighbours if peer < plan.id]
             tasks = [*dialers, asyncio.create_task(self._ticks()), asyncio.create_task(self._drained(drain))]
             for task in tasks:
