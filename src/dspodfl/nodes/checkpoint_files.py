@@ -107,8 +107,7 @@ def _serialized(checkpoint: Checkpoint, about: dict[str, Any]) -> bytes:
         for peer, of_peer in checkpoint.kept.items()
         for position, payload in of_peer.items()
     ]
-    parts = [*(memoryview(array.reshape(-1)).cast("B") if array.size else b"" for array in arrays.values())]
-    body = b"".join([*parts, *(payload for *_, payload in kept)])
+    body = b"".join([*(array.tobytes() for array in arrays.values()), *(payload for *_, payload in kept)])
     head = {
         "kind": _KIND,
         "format": _FORMAT,
@@ -160,4 +159,4 @@ def _from_parts(head: dict[str, Any], body: bytes) -> Checkpoint:
         kept.setdefault(peer, {})[k, phase] = bytes(body[start : start + size])
         start += size
     end = tuple(head["end"]) if head["end"] is not None else None
-    return Checkpoint(head["k"], value, kept, {peer: k for peer, k in head["durable"]}, end)  # type: ignore[arg-type]
+    return Checkpoint(head["k"], value, kept, dict(head["durable"]), end)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dspodfl.algorithms import Rule, averaged_models
 from dspodfl.config import Config, Nodes
 from dspodfl.engine import Client, ClientState, Run, evaluated_iterations, runs_on_nodes
-from dspodfl.algorithms import Rule, averaged_models
 from dspodfl.errors import InputError
 from dspodfl.nodes.fingerprints import fingerprints
 from dspodfl.nodes.models_file import Header

@@ -47,7 +47,7 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.readline())
     try:
         start = _prepared(request)
-    except BaseException as error:  # noqa: BLE001 (the supervisor reports it)
+    except BaseException as error:  # the supervisor reports it
         emit({"failed": str(error) or type(error).__name__, "code": getattr(error, "exit_code", 1)})
         return
     _Nursery(start).run()
@@ -71,8 +71,8 @@ def _prepared(request: dict[str, Any]) -> Callable[[int], int]:
     out = Path(request["out"])
 
     def start(id: int) -> int:
-        peer = next(peer for peer in config.nodes.peer if peer.id == id) if config.nodes else None
-        assert peer is not None and config.nodes is not None
+        assert config.nodes is not None
+        peer = next(peer for peer in config.nodes.peer if peer.id == id)
         keys = Path(request["keys"])
         tls = config.nodes.tls.model_copy(
             update={"certificate": str(keys / f"{id}.crt"), "key": str(keys / f"{id}.key"), "ca": None}
@@ -90,7 +90,7 @@ def _prepared(request: dict[str, Any]) -> Callable[[int], int]:
 
 def _warm_up(job: Any) -> None:
     """Do in this process what every node would do first: import, compile, and allocate."""
-    from dspodfl.nodes.runner import packed
+    from dspodfl.engine import packed
 
     state, client = job.begin(), job.client
     job.plan()
@@ -148,7 +148,7 @@ class _Nursery:
         try:
             _become_node()
             code = self._start(id)
-        except BaseException as error:  # noqa: BLE001 (the supervisor reports it)
+        except BaseException as error:  # the supervisor reports it
             code = int(getattr(error, "exit_code", 1))
             emit({"node": id, "error": f"{type(error).__name__}: {error}" if code == 1 else str(error)})
             if os.environ.get("DSPODFL_TRACEBACK") == "1":

@@ -1,4 +1,4 @@
-"""Data that a node brings itself: a folder with ``train.npz`` and, if it has one, a test set of its own in ``test.npz``."""
+"""Data that a node brings itself: a folder with ``train.npz`` and, if it has a test set of its own, ``test.npz``."""
 
 from __future__ import annotations
 

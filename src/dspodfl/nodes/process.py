@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,6 @@ def restricted(config: Config, study: Study, id: int) -> Study:
     Raises:
         InputError: The study does not run on nodes, or has no such client.
     """
-    from dataclasses import replace
-
     check_study(config, study)
     count = study.settings[0].rates.graph.clients
     if not 0 <= id < count:

@@ -15,18 +15,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from dspodfl.engine import ClientState, Message as ClientMessage, packed
+from dspodfl.engine import ClientState, packed
+from dspodfl.engine import Message as ClientMessage
 from dspodfl.nodes.checkpoint_files import CheckpointFiles
 from dspodfl.nodes.job import SEPARATOR, Job, is_finite
 from dspodfl.nodes.log import Log
 from dspodfl.nodes.models_file import ModelsWriter, StoredModel
 from dspodfl.nodes.transport import Connection, RefusedError, Transport
 from dspodfl.protocol import (
+    AnyMessage,
     Checkpoint,
     Close,
     Deliver,
@@ -59,7 +61,7 @@ class _StopError(Exception):
     """The worker has nothing more to do."""
 
 
-class _Diverged(Exception):
+class _DivergedError(Exception):
     """A model, or what would be sent, is not finite."""
 
 
@@ -178,7 +180,7 @@ class Runner:
                 connection.close("it is at another run of the study")
                 return
             self._wait.pop(peer, None)
-        self._do(self.core.received(peer, message, payload, self._loop.time()))
+        self._do(self.core.received(peer, cast(AnyMessage, message), payload, self._loop.time()))
         if isinstance(message, Hello) and peer not in self._refused and self._connections.get(peer) is connection:
             self.log.write("connected", peer=peer)
 
@@ -202,15 +204,14 @@ class Runner:
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                connection = self._connections.get(effect.peer)  # type: ignore[union-attr]
+            if isinstance(effect, Send):
+                connection = self._connections.get(effect.peer)
                 if connection is not None:
-                    connection.send(effect.message, effect.payload)  # type: ignore[union-attr]
-            elif kind is Deliver:
-                self._inbox.put(effect.payloads)  # type: ignore[union-attr]
-            elif kind is Store:
-                self._store(effect.checkpoint)  # type: ignore[union-attr]
+                    connection.send(effect.message, effect.payload)
+            elif isinstance(effect, Deliver):
+                self._inbox.put(effect.payloads)
+            elif isinstance(effect, Store):
+                self._store(effect.checkpoint)
             elif isinstance(effect, Close):
                 if effect.refused:
                     self._refused.add(effect.peer)
@@ -305,9 +306,10 @@ class Runner:
                 self._iterate(state)
         except _StopError:
             pass
-        except _Diverged as error:
-            self._post(lambda: self._do(self.core.diverged(error.args[0], self._loop.time())))
-        except BaseException as error:  # noqa: BLE001 (whatever it is, the event loop reports it)
+        except _DivergedError as found:
+            k = found.args[0]
+            self._post(lambda: self._do(self.core.diverged(k, self._loop.time())))
+        except BaseException as error:  # whatever it is, the event loop reports it
             self._failure = error
 
     def _iterate(self, state: ClientState) -> None:
@@ -335,7 +337,7 @@ class Runner:
             state = client.step(state, k, swap)
             if not is_finite(state.theta):
                 self._flush(advanced)
-                raise _Diverged(k + 1)
+                raise _DivergedError(k + 1)
             if k + 1 in due:
                 model, averaged = job.rows(state)
                 score = None if self._score is None else self._score(model)
@@ -352,7 +354,7 @@ class Runner:
         for payload in payloads.values():
             array = np.frombuffer(payload, np.uint8)
             if array.ctypes.data not in seen and not self.job.schema.finite(phase, array):
-                raise _Diverged(k)
+                raise _DivergedError(k)
             seen.add(array.ctypes.data)
 
     def _flush(self, advanced: list[tuple[int, ClientState]]) -> None:
@@ -369,7 +371,7 @@ class Runner:
         try:
             if not self.core.done:
                 call()
-        except BaseException as error:  # noqa: BLE001 (reported by the event loop)
+        except BaseException as error:  # the event loop reports it
             if not self._done.done():
                 self._done.set_exception(error)
 

@@ -27,9 +27,9 @@ from dspodfl.study import build
 from dspodfl.study.store import write
 
 NODES, KEYS, CONFIG, UP = "nodes", "keys", "config.toml", "up.json"
-"""In the folder of a study that nodes train: the folder of the nodes; in that: the keys, the configuration, the state."""
+"""In the folder of a study: the folder of its nodes; in that: their keys, the configuration, how long they trained."""
 _READ = 1 << 16
-_THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _RESTART_SECONDS = 0.2
 
 
@@ -212,7 +212,7 @@ class _Team:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
         path = os.pathsep.join(entry for entry in sys.path if entry)
         environment = {**os.environ, **_THREADS, "PYTHONPATH": path}
-        with errors, subprocess.Popen(command, **pipes, env=environment, start_new_session=True) as nursery:
+        with errors, subprocess.Popen(command, **pipes, env=environment, start_new_session=True) as nursery:  # noqa: S603
             self._nursery = nursery
             try:
                 with interrupt.deferred():
