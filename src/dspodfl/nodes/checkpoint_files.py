@@ -101,7 +101,7 @@ class _DamagedError(Exception):
 
 
 def _serialized(checkpoint: Checkpoint, about: dict[str, Any]) -> bytes:
-    arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.value.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.value.items()}
     kept = [
         (peer, *position, memoryview(payload).cast("B"))
         for peer, of_peer in checkpoint.kept.items()
