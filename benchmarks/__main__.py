@@ -1,4 +1,4 @@
-"""``python -m benchmarks [cpu|gpu] [--quick] [--only A,B] [--json FILE]``, or ``compare OLD [NEW]``."""
+"""``python -m benchmarks [cpu|gpu] [--quick] [--only A,B] [--json FILE]``, ``nodes``, or ``compare OLD [NEW]``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import compare, cpu, gpu
+from benchmarks import compare, cpu, gpu, nodes
 from benchmarks.machine import measure_machine, release
 from benchmarks.rows import Bench, Report
 from benchmarks.table import show
@@ -22,8 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["compare"]:
         return compare.main(arguments[1:])
+    if arguments[:1] == ["nodes"]:
+        return nodes.main(arguments[1:])
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Speed, side by side in one run; compare --help: that of two commits."
+        prog="python -m benchmarks",
+        description="Speed, side by side in one run; compare --help: two commits; nodes --help: over a network.",
     )
     parser.add_argument("kind", nargs="?", choices=["cpu", "gpu"], help="default: gpu where there is one, else cpu")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, fewer clients")

@@ -104,3 +104,17 @@ def test_the_registry_has_each_compressor_by_the_name_of_the_setting():
         "sign": "Sign",
         "top_k": "TopK",
     }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_what_is_encoded_is_decoded_to_the_same_numbers(name, dtype):
+    compressor, random = COMPRESSORS[name](), torch.Generator().manual_seed(4)
+    for p in (1, 7, 64, 785):
+        for x in (torch.randn(1, p, generator=random, dtype=dtype), torch.zeros(1, p, dtype=dtype)):
+            x[0, ::3] = 0.0
+            words = torch.randint(0, 2**32, (1, compressor.slots(p)), generator=random)
+            q = contraction(compressor, x, words)
+            parts = compressor.encode(q, x, words)
+            assert all(len(part) == 1 for part in parts)
+            assert torch.equal(compressor.decode(parts, p, lambda words=words: words), q)

@@ -81,6 +81,9 @@ def test_help_names_every_command_and_every_option(dspodfl):
         "reproduce",
         "report",
         "theory",
+        "keys",
+        "node",
+        "nodes",
     ]
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)
     assert options == [

@@ -63,6 +63,7 @@ from .step import Layout as Layout
 from .step import PerLink as PerLink
 from .step import Receive as Receive
 from .step import Send as Send
+from .step import Sender as Sender
 from .step import Step as Step
 from .step import gates_links as gates_links
 from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
@@ -100,6 +101,7 @@ __all__ = [
     "Rule",
     "Schedule",
     "Send",
+    "Sender",
     "Setting",
     "Simultaneous",
     "Sporadic",

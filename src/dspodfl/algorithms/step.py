@@ -38,8 +38,25 @@ class PerLink(NamedTuple):
     rows: tuple[Tensor, ...]
 
 
+class Sender(Protocol):
+    """What a receiver knows about the client that sent a message to it, besides the message."""
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters, p."""
+        ...
+
+    def words(self, stream: Stream, slots: int) -> Tensor:
+        """Draw words at the sender's address and this iteration. Shape: (1, slots), int64."""
+        ...
+
+
 Send = Callable[[Any, Any], Any]
-"""``send(x, memory) -> message``: the own rows of the array, the own memory; a tensor or a tuple of tensors."""
+"""``send(x, memory) -> message``: the own rows of the array, the own memory; a tensor or a tuple of tensors.
+
+Between processes that hold one client each, a ``send`` may have ``encode(message, x, memory) -> tensors`` and
+``decode(tensors, sender) -> message`` (`Sender`), of one row: tensors in fewer bytes, of the same shapes in every
+iteration, from which the receiver makes the same message again."""
 Receive = Callable[..., tuple[Any, Any]]
 """``receive(x, mine, theirs, memory, arc) -> (added, memory)``: the own rows, both messages, the own memory, and the
 weights; what is added up for the client (a tensor or a tuple of tensors), and the new memory."""

@@ -18,6 +18,8 @@ from .json_schema import TITLE as TITLE
 from .json_schema import json_schema as json_schema
 from .keys import assign as assign
 from .messages import catalogue as catalogue
+from .nodes import Nodes as Nodes
+from .nodes import Peer as Peer
 from .schema import FREE as FREE
 from .schema import Config as Config
 from .template import SCHEMA_FILE as SCHEMA_FILE
@@ -34,6 +36,8 @@ __all__ = [
     "Axis",
     "Cell",
     "Config",
+    "Nodes",
+    "Peer",
     "Point",
     "Value",
     "as_config",

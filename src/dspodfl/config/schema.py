@@ -16,6 +16,7 @@ from dspodfl.config.data import Data, FmnistMini, Partitioned, Ridge
 from dspodfl.config.graph import Geometric, Graph
 from dspodfl.config.learning_rate import ConstantRate, LearningRate
 from dspodfl.config.model import Linear, Logistic, Model, Svm
+from dspodfl.config.nodes import Nodes
 from dspodfl.config.rates import Rates
 from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError
@@ -178,7 +179,7 @@ class Scale(Table):
     )
 
 
-FREE = ("checkpoint", "scale")
+FREE = ("checkpoint", "scale", "nodes")
 """Tables that change nothing that is computed: a run can be resumed with others."""
 
 
@@ -269,6 +270,9 @@ class Config(Table):
     eval: Eval = Field(Eval(), description="where and how the models are evaluated")
     checkpoint: Checkpoint = Field(Checkpoint(), description="when the state of a run is saved, to resume from")
     scale: Scale = Field(Scale(), description="how a study is divided over several processes")
+    nodes: Nodes | None = Field(
+        None, description="how clients run as processes of their own (dspodfl node, dspodfl up); absent: its defaults"
+    )
 
     def __init__(self, **values: Any) -> None:
         from dspodfl.config.messages import explain

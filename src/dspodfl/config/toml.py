@@ -16,7 +16,8 @@ from dspodfl.config.shorthand import expand
 from dspodfl.errors import ConfigError, DataError, InputError, bounded
 
 _RATES = tuple(f"rates.{key}.file" for key in ("sgd", "link", "availability", "channel", "churn"))
-_PATHS = ("graph.file", *_RATES, "data.path", "model.weights")
+_TLS = ("nodes.tls.certificate", "nodes.tls.key", "nodes.tls.ca")
+_PATHS = ("graph.file", *_RATES, "data.path", "model.weights", *_TLS)
 
 
 def load(path: Path | None = None, changes: Sequence[str] = (), **values: Any) -> Config:
@@ -114,9 +115,18 @@ def _anchor(raw: dict[str, Any], base: Path) -> None:
     places = [(_within(raw, path.split(".")[:-1]), path.split(".")[-1]) for path in _PATHS]
     turns = _within(raw, ["graph", "dynamics"]).get("graphs")
     places += [(turn, "file") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    peers = _within(raw, ["nodes"]).get("peer")
+    places += [(peer, "certificate") for peer in peers if isinstance(peer, dict)] if isinstance(peers, list) else []
     for table, key in places:
-        if isinstance(table.get(key), str):
-            table[key] = os.path.abspath(base / os.path.expanduser(table[key]))
+        value = table.get(key)
+        if isinstance(value, str):
+            table[key] = _absolute(value, base)
+        elif isinstance(value, list) and key == "certificate":
+            table[key] = [_absolute(item, base) if isinstance(item, str) else item for item in value]
+
+
+def _absolute(path: str, base: Path) -> str:
+    return os.path.abspath(base / os.path.expanduser(path))
 
 
 def _within(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

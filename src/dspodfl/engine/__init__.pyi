@@ -1,4 +1,7 @@
 from . import horizon as horizon
+from .client import Client as Client
+from .client import ClientState as ClientState
+from .client_step import Swap as Swap
 from .counters import Counters as Counters
 from .device import choose_device as choose_device
 from .device import choose_precision as choose_precision
@@ -6,9 +9,20 @@ from .device import products as products
 from .ends import tree as tree
 from .events import Block as Block
 from .exchange import Split as Split
+from .foresight import Due as Due
+from .foresight import evaluated_iterations as evaluated_iterations
+from .foresight import foreseen as foreseen
 from .horizon import last_iterations as last_iterations
 from .loop import shrunk as shrunk
 from .loop import simulate as simulate
+from .messages import Message as Message
+from .messages import Schema as Schema
+from .messages import packed as packed
+from .messages import packed_by_peer as packed_by_peer
+from .on_nodes import runs_on_nodes as runs_on_nodes
+from .reference import all_clients as all_clients
+from .reference import client_loop as client_loop
+from .reference import last_iteration as last_iteration
 from .reference import plain_loop as plain_loop
 from .run import Run as Run
 from .shard import Shard as Shard
@@ -24,25 +38,39 @@ from .transport.base import Transport as Transport
 
 __all__ = [
     "Block",
+    "Client",
+    "ClientState",
     "Counters",
+    "Due",
     "LocalTransport",
+    "Message",
     "Piece",
     "Run",
+    "Schema",
     "Shard",
     "Snapshot",
     "Split",
     "Stack",
     "State",
+    "Swap",
     "Transport",
+    "all_clients",
     "choose_device",
     "choose_precision",
+    "client_loop",
     "crossings",
+    "evaluated_iterations",
+    "foreseen",
     "horizon",
+    "last_iteration",
     "last_iterations",
     "leaves",
     "link_leaves",
+    "packed",
+    "packed_by_peer",
     "plain_loop",
     "products",
+    "runs_on_nodes",
     "shrunk",
     "simulate",
     "tree",

@@ -1,18 +1,24 @@
 """The plain loop: one run, one client, one neighbour, one parameter vector at a time.
 
-Short and slow on purpose. It follows the paper's pseudocode, and the fast engine is tested against it; both share the
-events, the minibatch indices and the model, and nothing of how they are computed.
+Short and slow on purpose. Without a rule it follows the paper's pseudocode, and the fast engine is tested against it;
+both share the events, the minibatch indices and the model, and nothing of how they are computed. With a rule it is a
+loop over clients as nodes compute them (`dspodfl.engine.Client`), whose models are those of nodes to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dspodfl import rng
+from dspodfl.algorithms import Rule
+from dspodfl.engine.client import Client, ClientState
+from dspodfl.engine.messages import Message
+from dspodfl.engine.on_nodes import runs_on_nodes
 from dspodfl.engine.run import Run
 from dspodfl.errors import InputError
 from dspodfl.network import COSTS, DelayMeter, Events, Part, Spent
@@ -25,9 +31,16 @@ ORDERS = ("simultaneous", "combine_then_adapt", "adapt_then_combine")
 
 
 def plain_loop(
-    run: Run, model: Model, initial: Tensor, *, iterations: int, batch_size: int, order: str = "simultaneous"
+    run: Run,
+    model: Model,
+    initial: Tensor,
+    *,
+    iterations: int,
+    batch_size: int,
+    order: str = "simultaneous",
+    rule: Rule | None = None,
 ) -> Iterator[Tensor]:
-    """Advance one run by the paper's pseudocode: the reference implementation of `simulate`.
+    """Advance one run one client at a time: the reference implementation of `simulate`.
 
     Args:
         run: The run; its budget and its cap end it.
@@ -35,14 +48,116 @@ def plain_loop(
         initial: The initial models, (clients, p); their dtype is kept.
         iterations: The most iterations to make.
         batch_size: Samples of a minibatch; 0: all samples of a client.
-        order: The name of the update: "simultaneous" (the paper's), "combine_then_adapt" or "adapt_then_combine".
+        order: The name of the update: "simultaneous" (the paper's), "combine_then_adapt" or "adapt_then_combine". It is
+            not read where there is a rule.
+        rule: Any rule that runs on nodes (`runs_on_nodes`); None: the paper's pseudocode, in the order of ``order``.
 
     Yields:
-        The models after 1, 2, … updates, (clients, p).
+        The models after 1, 2, … updates, (clients, p); of a rule those that are evaluated.
 
     Raises:
         InputError: No update has this name.
     """
+    if rule is None:
+        yield from _pseudocode(run, model, initial, iterations, batch_size, order)
+        return
+    clients = all_clients(run, rule, model, batch_size=batch_size, dtype=initial.dtype)
+    for states in client_loop(clients, initial, iterations):
+        yield torch.cat([client.evaluated(state) for client, state in zip(clients, states, strict=True)])
+
+
+def all_clients(run: Run, rule: Rule, model: Model, *, batch_size: int, dtype: torch.dtype) -> list[Client]:
+    """Return all clients of a run, one at a time.
+
+    Args:
+        run: The run.
+        rule: How models change.
+        model: What clients minimise.
+        batch_size: Samples of a minibatch; 0: all samples of a client.
+        dtype: Of the models.
+
+    Returns:
+        The clients, in their order.
+
+    Raises:
+        InputError: The rule does not run on nodes.
+    """
+    reason = runs_on_nodes(rule, run)
+    if reason is not None:
+        raise InputError("algorithms", run.algorithm, f"one that runs client by client: {reason}")
+    return [Client(run, rule, model, i, batch_size=batch_size, dtype=dtype) for i in range(run.clients)]
+
+
+def client_loop(clients: list[Client], initial: Tensor, iterations: int) -> Iterator[list[ClientState]]:
+    """Advance all clients of a run together, one at a time.
+
+    A client that needs messages which others have not made yet makes its iteration again later: rules are pure.
+    Gradients are not computed again.
+
+    Args:
+        clients: All clients of a run, in their order.
+        initial: The initial models, (clients, p).
+        iterations: The most iterations to make.
+
+    Yields:
+        The states of the clients after 1, 2, … iterations.
+    """
+    states = [client.begin(initial[i : i + 1]) for i, client in enumerate(clients)]
+    for k in range(last_iteration(clients[0].run, iterations)):
+        sent: dict[tuple[int, int, int], Message] = {}
+        new: dict[int, ClientState] = {}
+        for client in clients:
+            client.memo = {}
+        while len(new) < len(clients):
+            for i in sorted(set(range(len(clients))) - new.keys()):
+                try:
+                    new[i] = clients[i].step(states[i], k, _Swap(i, sent))
+                except _MissingError:
+                    continue
+        states = [new[i] for i in range(len(clients))]
+        yield states
+
+
+class _MissingError(Exception):
+    """A neighbour has not made its message yet."""
+
+
+class _Swap:
+    """Takes the messages of client i, and returns those of its neighbours once they are there."""
+
+    def __init__(self, i: int, sent: dict[tuple[int, int, int], Message]) -> None:
+        self._i, self._sent = i, sent
+
+    def __call__(self, phase: int, messages: dict[int, Message]) -> Mapping[int, Message]:
+        self._sent.update({(self._i, peer, phase): message for peer, message in messages.items()})
+        try:
+            return {peer: self._sent[peer, self._i, phase] for peer in messages}
+        except KeyError:
+            raise _MissingError from None
+
+
+def last_iteration(run: Run, iterations: int) -> int:
+    """Return the iteration that a run ends at by its events, unless it diverges before.
+
+    Args:
+        run: The run, with its budget and its cap.
+        iterations: The most iterations to make.
+
+    Returns:
+        At most ``iterations``.
+    """
+    most = run.last(iterations)
+    if not run.spends:
+        return most
+    from dspodfl.engine.horizon import last_iterations
+
+    return last_iterations([replace(run, cap=most)])[0]
+
+
+def _pseudocode(
+    run: Run, model: Model, initial: Tensor, iterations: int, batch_size: int, order: str
+) -> Iterator[Tensor]:
+    """Yield the models of the paper's pseudocode, (clients, p)."""
     if order not in ORDERS:
         raise InputError("order", order, f"one of {', '.join(ORDERS)}")
     graph, data = run.rates.graph, run.data

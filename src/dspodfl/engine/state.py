@@ -118,7 +118,7 @@ class State:
                 for n, leaf in enumerate(memory):
                     values = piece.ends[f"rule.{n}"][found]
                     leaf[torch.from_numpy(here).to(leaf.device)] = values.to(leaf.device, leaf.dtype)
-        return _filled(template, iter(blank), iter(memory))
+        return filled(template, iter(blank), iter(memory))
 
     @property
     def diverged(self) -> dict[int, bool]:
@@ -254,7 +254,17 @@ def unfrozen(alive: Tensor | None, new: Any, old: Any) -> Any:
     return new
 
 
-def _filled(template: Any, found: Iterator[Tensor], memory: Iterator[Tensor]) -> Any:
+def filled(template: Any, found: Iterator[Tensor], memory: Iterator[Tensor]) -> Any:
+    """Return a state of the form of another one, with other tensors.
+
+    Args:
+        template: The state of a rule.
+        found: The tensors in place of those of `leaves`, in order.
+        memory: The tensors in place of those of `link_leaves`, in order.
+
+    Returns:
+        The state.
+    """
     if template is None:
         return None
     if isinstance(template, Tensor):
@@ -262,6 +272,6 @@ def _filled(template: Any, found: Iterator[Tensor], memory: Iterator[Tensor]) ->
     if isinstance(template, PerLink):
         return PerLink(tuple(next(memory) for _ in template.rows))
     if isinstance(template, dict):
-        return {key: _filled(part, found, memory) for key, part in template.items()}
-    parts = [_filled(part, found, memory) for part in template]
+        return {key: filled(part, found, memory) for key, part in template.items()}
+    parts = [filled(part, found, memory) for part in template]
     return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)

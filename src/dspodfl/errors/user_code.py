@@ -52,6 +52,11 @@ def search(*folders: Path) -> None:
         sys.meta_path.append(_SiblingFinder())
 
 
+def searched() -> tuple[Path, ...]:
+    """Return the folders that are searched for modules of the user."""
+    return tuple(map(Path, _folders))
+
+
 def forget() -> None:
     """Search installed modules only."""
     _folders.clear()

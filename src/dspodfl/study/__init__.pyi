@@ -1,8 +1,10 @@
 from . import terminal as terminal
 from .api import run as run
 from .builder import build as build
+from .collection import collected as collected
 from .forecast import ADVICE as ADVICE
 from .forecast import expected_seconds as expected_seconds
+from .given_models import NodeModels as NodeModels
 from .measurement import Hooks as Hooks
 from .pictures import PICTURES as PICTURES
 from .pictures import Picture as Picture
@@ -44,6 +46,7 @@ __all__ = [
     "PICTURES",
     "Hooks",
     "Method",
+    "NodeModels",
     "Picture",
     "Plan",
     "Progress",
@@ -60,6 +63,7 @@ __all__ = [
     "agreed",
     "build",
     "choose_split",
+    "collected",
     "expected_seconds",
     "for_command",
     "free_memory",

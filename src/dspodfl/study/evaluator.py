@@ -296,12 +296,8 @@ class Evaluator:
             of_average: Of the average model.
             average: The average model, (width,).
         """
-        row: Measures = {"consensus_error": consensus, "loss": exact_mean(own.loss)}
-        if own.accuracy is not None and of_average.accuracy is not None:
-            values = own.accuracy
-            mean = exact_mean(values)
-            row["accuracy"], row["accuracy_min"] = mean, min(values)
-            row["accuracy_std"] = math.sqrt(exact_mean([(value - mean) ** 2 for value in values]))
+        row: Measures = {"consensus_error": consensus, **own.columns()}
+        if of_average.accuracy is not None:
             row["accuracy_average_model"] = of_average.accuracy[0]
         best = self._stack.runs[run].data.optimum
         if best is not None:

@@ -141,7 +141,14 @@ class Result:
         )
         return f"{c['data']['name']} ({how or 'own shards'}), {model}, {counts}"
 
-    def save(self, folder: str | Path, *, overwrite: bool = False, models: bool = True) -> Path:
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        models: bool = True,
+        about: Mapping[str, Any] | None = None,
+    ) -> Path:
         """Write everything to a folder; an existing one is refused unless ``overwrite``.
 
         Every file is written to a temporary one and renamed, so that a folder never holds half a file. What a former
@@ -151,6 +158,7 @@ class Result:
             folder: The folder.
             overwrite: Whether it may exist.
             models: Whether the models are written too.
+            about: What the manifest says of the run: its configuration, options and source; nothing, if left out.
 
         Returns:
             The folder.
@@ -164,7 +172,7 @@ class Result:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             id_ = hashlib.sha256(f"{self.config_toml}{json.dumps(self.summary)}".encode()).hexdigest()[:16]
-            self.write(Folder(folder), id_, models=models)
+            self.write(Folder(folder), id_, models=models, about=about)
         except OSError as error:
             raise DataError(f"{folder}: the result could not be written ({error})") from error
         return folder

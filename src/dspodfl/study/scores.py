@@ -40,6 +40,15 @@ class Scores:
         accuracies = found.accuracy.cpu()
         return Scores(found.loss.tolist(), accuracies.tolist(), accuracies)
 
+    def columns(self) -> Measures:
+        """Return the columns that are over the evaluated clients; sums are exact."""
+        row: Measures = {"loss": exact_mean(self.loss)}
+        if self.accuracy is not None:
+            mean = exact_mean(self.accuracy)
+            row["accuracy"], row["accuracy_min"] = mean, min(self.accuracy)
+            row["accuracy_std"] = math.sqrt(exact_mean([(value - mean) ** 2 for value in self.accuracy]))
+        return row
+
     def part(self, first: int, last: int) -> Scores:
         """Return those of models first … last − 1."""
         if self.accuracy is None or self.accuracies is None:

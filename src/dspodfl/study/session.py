@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Transport, choose_precision
-from dspodfl.study.measurement import Hooks, Measurement
+from dspodfl.study.measurement import Hooks, Measurement, Start
 from dspodfl.study.measurements import StudyProgress
 from dspodfl.study.provenance import provenance
 from dspodfl.study.runner import measure
@@ -171,7 +171,7 @@ class Session:
         pace, study_hooks = self._paced(tick, start.iteration if start and start.meets else 0)
         alone, apart = self.team.ranks == 1, self.work_split.kind == "runs"
         self._rows_known(progress.known.rows, progress.known.runs)
-        for found in measure(self.study, self.device, study_hooks, start, self.work_split):
+        for found in self._measurements(study_hooks, start):
             last = progress.last
             if last is not None and last.wave != found.wave:
                 before += last.iteration if last.over else 0
@@ -196,6 +196,10 @@ class Session:
                 self.stopped = True
                 self.save_checkpoint()
                 return
+
+    def _measurements(self, hooks: Hooks, start: Start | None) -> Iterator[Measurement]:
+        """Run the study, or resume it, and yield what is measured."""
+        return measure(self.study, self.device, hooks, start, self.work_split)
 
     def _paced(self, tick: Callable[[int, int], None], first: int) -> tuple[Pace, Hooks]:
         """Where ranks meet, and what the study calls while it is measured."""

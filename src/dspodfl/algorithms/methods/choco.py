@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from dspodfl.rng import Stream
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dspodfl.algorithms.step import Arc, Step
+    from dspodfl.algorithms.step import Arc, Sender, Step
 
 
 def _in_unit_interval(value: Any) -> bool:
@@ -118,7 +117,7 @@ class Choco:
         slots = self.q.slots(p)
         words = at.words(Stream.COMPRESS, slots) if slots else at.v[:, :0]
         x = at.layout.flat(half), words
-        change, told = at.exchange(x, _difference(self.q), _Replicas(gamma), told)
+        change, told = at.exchange(x, _Difference(self.q), _Replicas(gamma), told)
         return half + at.layout.packed(change), told
 
     def sent(self, p: int) -> int:
@@ -126,14 +125,26 @@ class Choco:
         return self.q.sent(p)
 
 
-def _difference(q: Compressor) -> Callable[[Any, Any], Tensor]:
-    """Send what the compressor makes of the own model less what was told: a `dspodfl.algorithms.step.Send`."""
+@dataclass(frozen=True)
+class _Difference:
+    """Sends what the compressor makes of the own model less what was told: a `dspodfl.algorithms.step.Send`.
 
-    def send(x: Any, told: Any) -> Tensor:
+    Between processes it is encoded, and has as many bytes as the compressor says.
+    """
+
+    q: Compressor
+
+    def __call__(self, x: Any, told: Any) -> Tensor:
         model, words = x
-        return contraction(q, model - told[0][:, : model.shape[1]], words)
+        return contraction(self.q, model - told[0][:, : model.shape[1]], words)
 
-    return send
+    def encode(self, message: Tensor, x: Any, told: Any) -> tuple[Tensor, ...]:
+        model, words = x
+        return self.q.encode(message, model - told[0][:, : model.shape[1]], words)
+
+    def decode(self, parts: tuple[Tensor, ...], sender: Sender) -> Tensor:
+        p = sender.parameters
+        return self.q.decode(parts, p, lambda: sender.words(Stream.COMPRESS, self.q.slots(p)))
 
 
 @dataclass(frozen=True)

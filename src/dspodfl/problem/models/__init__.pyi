@@ -8,6 +8,8 @@ from .losses import cross_entropy as cross_entropy
 from .losses import half_squared_error as half_squared_error
 from .losses import hinge as hinge
 from .model import Model as Model
+from .row_gradient import RowGradient as RowGradient
+from .row_gradient import row_gradient as row_gradient
 from .vgg import vgg11 as vgg11
 from .zoo import MODELS as MODELS
 from .zoo import build as build
@@ -22,6 +24,7 @@ __all__ = [
     "MODELS",
     "Loss",
     "Model",
+    "RowGradient",
     "build",
     "check_module",
     "cnn",
@@ -34,6 +37,7 @@ __all__ = [
     "load_factory",
     "logistic",
     "mlp",
+    "row_gradient",
     "svm",
     "vgg11",
 ]

@@ -20,6 +20,8 @@ NEW = "a folder that does not exist yet (or use --overwrite, from Python overwri
 """What is allowed where a folder is there already."""
 CLAIMED, UNFINISHED, INTERRUPTED, COMPLETE = "claimed", "unfinished", "interrupted", "complete"
 """States: nothing was measured; rows are being measured; a result of what was measured so far; a complete result."""
+NODES = "nodes"
+"""The source of a run that was collected from nodes, in its manifest and its summary."""
 PICTURES = re.compile(r"[\w-]+\.(png|svg)")
 """Drawn again at any time: files of dspodfl where they look so, whether or not the manifest names them."""
 CHECKPOINTS = "checkpoints"

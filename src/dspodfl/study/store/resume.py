@@ -17,7 +17,7 @@ from dspodfl.study.store.checkpoint import FOLDER, Checkpoint, CheckpointStore
 from dspodfl.study.store.files import UNCOMMITTED
 from dspodfl.study.store.folder import Folder
 from dspodfl.study.store.folder_reader import has_metrics_log
-from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, METRICS_LOGS
+from dspodfl.study.store.layout import COMPLETE, INTERRUPTED, METRICS_LOGS, NODES
 from dspodfl.study.store.manifest import DamagedError, Manifest
 from dspodfl.study.store.run_folder import CONFIG
 
@@ -61,6 +61,7 @@ class Unfinished:
         manifest = Folder(folder).manifest()
         if manifest is not None and manifest.kind != "run":
             raise DataError(f"{folder}: not the folder of a run, but of kind {manifest.kind!r}")
+        _refuse_collected(folder, manifest)
         start, notes = CheckpointStore(folder).newest()
         if start is not None:
             where = f"resuming from the one of iteration {start.iteration:,} instead"
@@ -95,6 +96,13 @@ class Unfinished:
             One line where they differ, else none.
         """
         return [] if self.start is None else other_place(self.start.about, about)
+
+
+def _refuse_collected(folder: Path, manifest: Manifest | None) -> None:
+    """Refuse a run that was collected from nodes: they resume it, and it is collected again."""
+    if manifest is not None and manifest.about.get("source") == NODES:
+        why = "the nodes resume their run; collect it again with: dspodfl nodes collect"
+        raise DataError(f"{folder}: collected from nodes, and cannot be resumed here: {why}")
 
 
 def other_place(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -228,7 +236,7 @@ def begun(folder: Path) -> bool:
 
 
 def complete(folder: Path) -> bool:
-    """Return whether a folder holds a complete run.
+    """Return whether a folder that is to be resumed holds a complete run.
 
     Args:
         folder: The folder.
@@ -237,10 +245,11 @@ def complete(folder: Path) -> bool:
         False where something of the run is left to do, or there is none.
 
     Raises:
-        DataError: Its manifest or, of version 0.1, its summary is damaged.
+        DataError: Its manifest or, of version 0.1, its summary is damaged; or it was collected from nodes.
     """
     files = Folder(folder)
     manifest = files.manifest()
+    _refuse_collected(folder, manifest)
     if manifest is not None:
         return manifest.kind == "run" and manifest.state == COMPLETE
     try:

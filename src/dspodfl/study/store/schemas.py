@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
@@ -66,6 +66,8 @@ class _Study(_Shape):
     device: StrictStr
     precision: StrictStr
     seeds: dict[StrictStr, dict[StrictStr, Any]]
+    source: Literal["simulation", "nodes"] = "simulation"
+    models_missing: StrictInt = Field(default=0, ge=0)
 
 
 class _Summary(_Shape):

@@ -16,6 +16,9 @@ from dspodfl.errors import InputError, nearest
 from dspodfl.network import COSTS
 from dspodfl.study import for_command, say
 from dspodfl.ui.cli import failures
+from dspodfl.ui.cli import keys as key_commands
+from dspodfl.ui.cli import node as node_runs
+from dspodfl.ui.cli import nodes as node_commands
 from dspodfl.ui.cli import theory as theory_commands
 from dspodfl.ui.cli.grids import register
 from dspodfl.ui.cli.options import (
@@ -263,6 +266,9 @@ def verify(
 
 register(app)
 theory_commands.register(app)
+key_commands.register(app)
+node_runs.register(app)
+node_commands.register(app)
 in_full(app)
 
 

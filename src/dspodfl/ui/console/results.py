@@ -55,6 +55,10 @@ def print_result(result: Result, at: Cost | None = None) -> None:
 def _effort(about: Mapping[str, Any]) -> str:
     """How long a run took, and on what."""
     seconds, speed = (about.get(key) for key in ("wall_seconds", "run_iterations_per_second"))
+    if about.get("source") == "nodes":
+        missing = about.get("models_missing", 0)
+        lost = f"; {missing:,} model{' is' if missing == 1 else 's are'} missing" if missing else ""
+        return f"trained by nodes, evaluated on {about.get('device')}, {about.get('precision')}{lost}"
     return (
         f"{formatting.seconds(seconds)}, {formatting.rate(speed)} run-iterations/s on {about.get('device')}, "
         f"{about.get('precision')}"
@@ -100,6 +104,10 @@ def print_unfinished(result: Result, folder: Path) -> None:
     measured = f"it was last measured at iteration {about['iterations_done']:,} of {about['iterations']:,}"
     if holder is not None:
         OUT.print(Text(f"running: process {holder} is at it; {measured}"), soft_wrap=True)
+        return
+    if about.get("source") == "nodes":
+        how = "collect it again once its nodes are further: dspodfl nodes collect"
+        OUT.print(Text(f"unfinished: {measured}; {how}"), soft_wrap=True)
         return
     start, damaged = CheckpointStore(folder).newest_iteration()
     where = "no checkpoint was written yet" if start is None else f"its newest checkpoint is of iteration {start:,}"
