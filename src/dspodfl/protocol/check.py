@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dspodfl.protocol.schedules import Settings, Verdict, check
 
@@ -81,18 +81,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _at_least(least: int) -> type[int]:
+def _at_least(least: int) -> Callable[[str], int]:
     """Make a reader of integers."""
 
-    class Number(int):
-        def __new__(cls, text: str) -> Number:
-            value = super().__new__(cls, text)
-            if not least <= value < 2**53:
-                raise argparse.ArgumentTypeError(f"{text} is not an integer of at least {least}")
-            return value
+    def integer(text: str) -> int:
+        value = int(text)
+        if not least <= value < 2**53:
+            raise argparse.ArgumentTypeError(f"{text} is not an integer of at least {least}")
+        return value
 
-    Number.__name__ = "integer"
-    return Number
+    return integer
 
 
 def _share(text: str) -> float:
