@@ -63,11 +63,11 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     most = sorted(count.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{number} {action}" for action, number in most[:_ACTIONS_SHOWN])
     failed = [verdict for verdict in verdicts if verdict.violation is not None]
-    verdict = (
-        f"{len(failed)} failed, the first with seed {failed[0].seed}: {failed[0].violation}" if failed else "all hold"
-    )
+    result = "all hold"
+    if failed:
+        result = f"{len(failed)} failed, the first with seed {failed[0].seed}: {failed[0].violation}"
     noun = "schedule" if len(verdicts) == 1 else "schedules"
-    return f"{len(verdicts)} {noun}, {sum(count.values())} actions ({shown}): {verdict}"
+    return f"{len(verdicts)} {noun}, {sum(count.values())} actions ({shown}): {result}"
 
 
 def _parser() -> argparse.ArgumentParser:
