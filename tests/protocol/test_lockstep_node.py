@@ -294,7 +294,8 @@ def test_an_ended_node_waits_for_a_lost_neighbour_only_for_a_while():
 def test_a_divergence_is_stored_and_passed_on():
     made = node()
     join(made, 1), join(made, 2)
-    (store,) = made.received(2, Bye("diverged", 7), None, 0.0)
+    note, store = made.received(2, Bye("diverged", 7), None, 0.0)
+    assert "diverged at iteration 7" in note.text
     assert store.checkpoint.end == ("diverged", 7)
     assert made.saved(0, 0.0) == [*send_all(Bye("diverged", 7))]
     assert made.received(1, Bye("diverged", 7), None, 0.0) == [Done("diverged", 7)]
@@ -355,6 +356,16 @@ def test_patience_grows_with_the_round_trip_and_can_be_set():
     made.received(1, Pong(0.0), None, 2.0)
     assert made.links[1].liveness.patience == 40.0
     assert node(neighbours=(1,), patience=2.0).links[1].liveness.patience == 2.0
+
+
+def test_the_end_of_an_earlier_connection_changes_nothing():
+    made = node(neighbours=(1,))
+    join(made)
+    made.opened(1, b"f" * 16, 1.0)
+    made.closed(1, 1.0, NONCE)
+    assert made.links[1].open
+    made.closed(1, 1.0, b"f" * 16)
+    assert not made.links[1].open
 
 
 def test_pings_are_answered():

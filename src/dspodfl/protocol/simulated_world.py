@@ -222,13 +222,16 @@ class World:
         if self.partition and (a in self.partition) != (b in self.partition):
             return False
         self.say("connect", f"{a} - {b}")
-        if b in low.connections:
+        replaced = low.connections.get(b)
+        if replaced is not None:
             self._drop(low, b)
         self.opened += 1
         connection = Connection(a, b, self.opened, self.counters_type)
         low.connections[b] = high.connections[a] = connection
         self._apply(low, low.node.opened(b, connection.nonces[a], self.now))
         self._apply(high, high.node.opened(a, connection.nonces[b], self.now))
+        if replaced is not None:  # the end of the earlier one is noticed late
+            self._apply(low, low.node.closed(b, self.now, replaced.nonces[a]))
         return True
 
     def deliver(self, sender: int, receiver: int) -> bool:
