@@ -2,7 +2,7 @@
 
 import pytest
 
-from dspodfl.protocol.schedules import Settings, check
+from dspodfl.protocol.schedules import Schedule, Settings, check
 
 SCHEDULES = 10_000
 BLOCKS = 20
@@ -15,7 +15,7 @@ def test_every_schedule_holds(block):
     count = {}
     for seed in range(block * size, (block + 1) * size):
         verdict = check(seed)
-        assert verdict.violation is None, f"python -m dspodfl.protocol.check --seed {seed}"
+        assert verdict.violation is None, f"{verdict.violation}; python -m dspodfl.protocol.check --seed {seed}"
         assert verdict.actions >= 60
         for action, number in verdict.count.items():
             count[action] = count.get(action, 0) + number
@@ -27,7 +27,8 @@ def test_every_schedule_holds(block):
 @pytest.mark.parametrize("seed", range(20))
 def test_long_schedules_hold(seed):
     verdict = check(seed, Settings(steps=2000, faults=0.1, retain=2))
-    assert verdict.violation is None, f"python -m dspodfl.protocol.check --seed {seed} --steps 2000 ..."
+    again = f"python -m dspodfl.protocol.check --seed {seed} --steps 2000 --faults 0.1 --retain 2"
+    assert verdict.violation is None, f"{verdict.violation}; {again}"
 
 
 def test_a_seed_gives_one_schedule():
@@ -46,3 +47,12 @@ def test_without_faults_nothing_is_asked_for():
             line.split(": ", 1)[0].split("frame ")[1] + line.partition("State")[2] for line in log if "State(" in line
         ]
         assert len(states) == len(set(states)) > 0
+
+
+def test_without_faults_nobody_waits_at_the_end():
+    """Every neighbour says BYE, so that no node has to wait for one that has gone."""
+    for seed in range(20):
+        schedule = Schedule(seed, Settings(faults=0.0, steps=0))
+        schedule.settle()
+        assert schedule.world.now < 5
+        assert "timer" not in schedule.world.count

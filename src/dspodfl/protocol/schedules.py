@@ -110,7 +110,8 @@ class Schedule:
         self.rng = rng = random.Random(seed)  # noqa: S311 - a schedule is a function of its seed
         self.settings = settings
         problem = draw_problem(rng, settings.nodes or rng.randint(3, 5))
-        least = problem.phases + 1
+        sizes = (1, 3)[: problem.phases] if seed % 5 == 1 else (1,)
+        least = sum(sizes[min(phase, len(sizes) - 1)] for phase in range(problem.phases)) + max(sizes)
         retain = max(least, settings.retain or (least if rng.random() < 0.4 else rng.randint(least, 20)))
         keep = rng.randint(1, 2)
         every = rng.choice([None, None, 1, 2, 5])
@@ -124,7 +125,7 @@ class Schedule:
         if log is not None:
             log.append(
                 f"seed {seed}: {problem.nodes} nodes, links {list(problem.edges)}, {problem.iterations} iterations of "
-                f"{problem.phases} phase(s), retain {retain}, keep {keep}, checkpoints every {every}, "
+                f"{problem.phases} phase(s) of sizes {sizes}, retain {retain}, keep {keep}, checkpoints every {every}, "
                 f"diverges {diverges}; links that fire: {[list(row) for row in problem.fired]}"
             )
 
@@ -135,6 +136,7 @@ class Schedule:
                 problem.firing(i).__getitem__,
                 problem.iterations,
                 phases=problem.phases,
+                sizes=sizes,
                 retain=retain,
                 keep=keep,
                 every_iterations=every,
