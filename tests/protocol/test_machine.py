@@ -17,6 +17,8 @@ class Machine(RuleBasedStateMachine):
     def begin(self, seed, retain):
         self.schedule = Schedule(seed, Settings(steps=0, faults=0.0, retain=retain), [])
         self.world = self.schedule.world
+        for _ in range(3):
+            self.schedule.sweep()
 
     def pair(self, index):
         return self.schedule.pairs[index % len(self.schedule.pairs)]
@@ -24,9 +26,22 @@ class Machine(RuleBasedStateMachine):
     def node(self, index):
         return index % len(self.world.processes)
 
-    @rule()
-    def sweep(self):
-        self.schedule.sweep()
+    @rule(times=st.integers(1, 4))
+    def sweep(self, times):
+        for _ in range(times):
+            self.schedule.sweep()
+
+    @rule(index=INDEX, times=st.integers(1, 4))
+    def sweep_without(self, index, times):
+        """Everything goes on, except the worker, the disk and the links of one node."""
+        still = self.node(index)
+        for _ in range(times):
+            for i in set(range(len(self.world.processes))) - {still}:
+                self.world.work(i)
+                self.world.write(i)
+            for pair in self.schedule.pairs:
+                while still not in pair and self.world.deliver(*pair):
+                    pass
 
     @rule(index=INDEX)
     def deliver(self, index):
