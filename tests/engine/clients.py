@@ -13,10 +13,9 @@ from tests.worlds import BATCH, MODELS, erdos_renyi, make_run, scattered
 
 from dspodfl.algorithms import ALGORITHMS, Algorithm, Constant, Diminishing, PerLink, fitted, make
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Client, Stack, all_clients, client_loop, packed, plain_loop
+from dspodfl.engine import Client, Stack, all_clients, client_loop, packed, plain_loop, run_of_client
 from dspodfl.network import generate
 from dspodfl.network.topology import Markov, Switching, Waypoint
-from dspodfl.problem.data import restrict_to_clients
 from dspodfl.problem.problem import Problem
 from dspodfl.rng import Stream
 
@@ -164,7 +163,7 @@ def assert_bytes_are_the_plain_loop(name, given=None, **settings):
     start = scattered(model, run.clients, run.seed)
     every = all_clients(run, rule, model, batch_size=BATCH, dtype=torch.float32)
     *_, expected = client_loop(every, start, 20)
-    own = [replace(run, data=restrict_to_clients([run.data], [np.array([i])])[0]) for i in range(run.clients)]
+    own = [run_of_client(run, i) for i in range(run.clients)]
     clients = [Client(one, rule, model, i, batch_size=BATCH) for i, one in enumerate(own)]
     assert all(one.data.dataset.x_train.shape[0] == len(run.data.shards[i]) for i, one in enumerate(own))
     wire = Wire(clients)

@@ -25,11 +25,10 @@ from tests.worlds import BATCH, MODELS, advance, classified, make_run, scattered
 
 from dspodfl.algorithms import local, with_local
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Client, all_clients, plain_loop, runs_on_nodes
+from dspodfl.engine import Client, all_clients, plain_loop, run_of_client, runs_on_nodes
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
 from dspodfl.network import Budget, Graph
-from dspodfl.problem.data import restrict_to_clients
 from dspodfl.problem.models import build
 
 
@@ -185,7 +184,9 @@ def test_an_initial_model_of_another_shape_is_refused():
 
 def test_a_client_whose_samples_are_not_held_is_refused():
     run, rule, model = world("dspodfl")
-    other = replace(run, data=restrict_to_clients([run.data], [np.array([1])])[0])
+    other = run_of_client(run, 1)
+    assert len(other.data.dataset.x_train) == len(run.data.shards[1]) and other.data.number.tolist() == [1]
+    assert run_of_client(other, 1).data.number.tolist() == [1]
     with pytest.raises(InputError, match="client = 0"):
         Client(other, rule, model, 0, batch_size=BATCH)
 
