@@ -12,7 +12,7 @@ from torch import Tensor
 from dspodfl.analysis import DERIVED, METRICS, Measures, MetricsRow, Value
 from dspodfl.engine import Snapshot, Split, Stack
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
-from dspodfl.study.scores import RunEvaluation, Scores, consensus_error, costs, exact_mean, finite, joined, model_sum
+from dspodfl.study.scores import RunEvaluation, Scores, consensus_error, costs, finite, joined, model_sum
 
 Stop = Callable[[], bool]
 """Returns whether to stop."""
