@@ -38,7 +38,7 @@ def test_firings_are_computed_once():
         ({"neighbours": (1, 1)}, "distinct nodes other than 0"),
         ({"keep": 0}, "checkpoint.keep"),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
 def test_plans_that_cannot_work_are_refused(settings, why):
     if why is None:
