@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import struct
@@ -344,6 +345,9 @@ class TlsTransport(Transport):
             secure.close()
             raise RefusedError(f"no progress with the handshake for {self._hello_seconds:g} s") from None
         except (OSError, ValueError) as error:
+            if not server and isinstance(error, ssl.SSLEOFError | ConnectionError):  # it left: nobody was refused
+                secure.close()
+                raise ConnectionResetError(errno.ECONNRESET, "closed during the handshake") from None
             secure.close()
             raise RefusedError(explained(error)) from None
         except BaseException:

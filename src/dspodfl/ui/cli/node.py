@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dspodfl.errors import Interrupted
+from dspodfl.errors import InputError, Interrupted
 from dspodfl.study import for_command, say
 from dspodfl.ui.cli.options import Algorithms, Quiet, Seeds, Set, names_in
 from dspodfl.ui.cli.run import default_folder, importable
 from dspodfl.ui.console.results import ERR, print_places, print_result, print_unfinished
 
+if TYPE_CHECKING:
+    from dspodfl.study import Study
+
 _LINE_SECONDS = 10.0
+_NAMED = 10
+"""Algorithms or seeds that a message names, at most."""
 
 
 def register(app: typer.Typer) -> None:
@@ -27,12 +33,19 @@ def register(app: typer.Typer) -> None:
 
 def node(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration, with a table [nodes].")],
-    id: Annotated[int, typer.Option("--id", metavar="N", help="The client that this node is.", min=0)],
+    id: Annotated[int, typer.Option("--id", metavar="N", help="The client that this node is, from 0.", min=0)],
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="A", help="Which algorithm of the file; needed where it has several.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="S", help="Which seed of the file; needed where it has several.", min=0)
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Data of its own: train.npz with x and y, and test.npz; default: its shard of [data].",
+            help="Data of its own: train.npz with arrays x and y, and test.npz if it has a test set; default: its "
+            "shard of [data].",
         ),
     ] = None,
     out: Annotated[
@@ -44,8 +57,11 @@ def node(
 ) -> None:
     """Train one client of a study in this process, with its neighbours over the network.
 
-    The same command resumes a node that was stopped or killed, from its last checkpoint. SIGTERM and Ctrl-C save one
-    and leave.
+    Every node has the same file, its own certificate and key (nodes.tls), and an entry in nodes.peer for each neighbour:
+    'dspodfl keys new' prints them. A node that is up first waits for the others.
+
+    The same command resumes a node that was stopped or killed, from its last checkpoint. Ctrl-C and SIGTERM save one
+    and leave. 'dspodfl nodes collect' makes the tables and pictures of 'dspodfl run' from the folders of all nodes.
 
     Exit codes: 0 finished, 2 what was given cannot be used, 3 a run diverged, 4 the address cannot be listened on, 130
     and 143 stopped by Ctrl-C and SIGTERM, 1 any other failure.
@@ -56,31 +72,77 @@ def node(
     importable(config)
     given = load(config, changes or [])
     folder = out or Path("runs") / f"{(given.nodes or Nodes()).run_id}-node{id}"
-    options = NodeOptions(id, folder, data, status=None if quiet else _Lines().show)
+    lines = _Lines(id)
+    options = NodeOptions(id, folder, data, status=None if quiet else lines.show)
     with for_command(quiet=quiet) as progress:
         progress.stage("setting up")
         resolved, study = prepare(given, options)
-    raise typer.Exit(Node(resolved, study, options).run())
+        study = one_run(study, algorithm, seed)
+    code = Node(resolved, study, options).run()
+    if not quiet:
+        lines.end(code, folder)
+    raise typer.Exit(code)
+
+
+def one_run(study: Study, algorithm: str | None, seed: int | None) -> Study:
+    """Return a study with one of its runs: a node trains exactly one.
+
+    Args:
+        study: The study.
+        algorithm: The label of its algorithm; None: the only one.
+        seed: Its seed; None: the only one.
+
+    Returns:
+        The study with this run alone.
+
+    Raises:
+        InputError: The study has no such run, or has several and none was chosen.
+    """
+    chosen: list[Any] = []
+    for option, given, found in (
+        ("--algorithm", algorithm, [run.algorithm for run in study.runs]),
+        ("--seed", seed, [run.seed for run in study.runs]),
+    ):
+        known = list(dict.fromkeys(found))
+        names = ", ".join(map(str, known[:_NAMED])) + (", …" if len(known) > _NAMED else "")
+        if given is None and len(known) > 1:
+            raise InputError(option, "not given", f"one of {names}: a node trains one run of the study")
+        if given is not None and given not in known:
+            raise InputError(option, given, f"one that the study has: {names}")
+        chosen.append(known[0] if given is None else given)
+    number = next(n for n, run in enumerate(study.runs) if [run.algorithm, run.seed] == chosen)
+    return replace(study, pairs=[study.pairs[number]])
 
 
 class _Lines:
     """Prints a line now and then."""
 
-    def __init__(self) -> None:
-        self._told = 0.0
-        self._run = ""
+    def __init__(self, id: int) -> None:
+        self._id = id
+        self._told: float | None = None
 
     def show(self, status: dict[str, Any]) -> None:
+        """Print how far the node is, every ten seconds."""
         if "k" not in status:
             return
         now, run = time.monotonic(), str(status["run"])
-        if now - self._told < _LINE_SECONDS and run == self._run and status.get("state") != "finished":
+        if (self._told is not None and now - self._told < _LINE_SECONDS) or status.get("state") == "finished":
             return
-        self._told, self._run = now, run
+        self._told = now
         waiting = f", waits for node {', '.join(map(str, status['waiting']))}" if status["waiting"] else ""
         links = f"{status['connected']} of {status['neighbours']} neighbours connected"
         at = f"{run}: iteration {status['k']:,} of {status['of']:,}, {links}{waiting}"
-        ERR.print(Text(f"node {status['node']}: {at}"), soft_wrap=True)
+        ERR.print(Text(f"node {self._id}: {at}"), soft_wrap=True)
+
+    def end(self, code: int, folder: Path) -> None:
+        """Print how it ended, and where its models are."""
+        if code == 0:
+            text = f"finished; its models are in {folder} (dspodfl nodes collect)"
+        elif code > 128:  # a signal
+            text = "stopped; the same command resumes it"
+        else:
+            return
+        ERR.print(Text(f"node {self._id}: {text}"), soft_wrap=True)
 
 
 def up(
