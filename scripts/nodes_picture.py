@@ -63,8 +63,9 @@ def figure(nodes: pd.DataFrame, simulated: pd.DataFrame) -> Figure:
         left, right = found.subplots(1, 2, width_ratios=(1.25, 1))
         _accuracies(left, nodes, simulated)
         _residuals(right, nodes, simulated)
-        text = f"Two seeds each. Largest difference of an accuracy: {largest['accuracy']:g}; of a loss: {largest['loss']:.0e}."
-        found.supxlabel(f"{text} Events, delays and bytes are equal.", fontsize=8, color=style.FAINT)
+        digit, power = f"{largest['loss']:.0e}".split("e")
+        text = f"Two seeds each. Largest difference of an accuracy: {largest['accuracy']:g}, of a test loss: "
+        found.supxlabel(f"{text}${digit} \\times 10^{{{int(power)}}}$.", fontsize=8, color=style.FAINT)
     return found
 
 

@@ -302,7 +302,8 @@ class LockstepNode(LockstepSaving):
         elif message.reason == "finished":
             link.farewell |= self.durable == link.durable == self.plan.iterations
         else:
-            out.append(Note(f"node {link.peer} left: {message.reason}. {message.text}".strip(), link.peer))
+            told = f"refused this node: {message.text}" if message.reason == "refused" else "was stopped; it is waited for"
+            out.append(Note(f"node {link.peer} {told}", link.peer))
             self._close(link, f"BYE: {message.reason}", now, out, refused=message.reason == "refused")
         self._settle(now, out)
 
