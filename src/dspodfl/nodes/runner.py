@@ -226,12 +226,13 @@ class Runner:
             elif isinstance(effect, Close):
                 if effect.refused:
                     self._refused.add(effect.peer)
-                    self.log.warn(f"node {effect.peer} is refused: {effect.reason}", event="refused", peer=effect.peer)
+                    text, once = f"node {effect.peer} is refused: {effect.reason}", (effect.peer, effect.reason)
+                    self.log.warn(text, event="refused", once=once, peer=effect.peer)
                 found = self._connections.get(effect.peer)
                 if found is not None:
                     found.close(effect.reason)
             elif isinstance(effect, Note):
-                self.log.warn(effect.text, event="note", peer=effect.peer)
+                self.log.warn(effect.text, event="note", once=(effect.peer, effect.text), peer=effect.peer)
             elif isinstance(effect, Done) and not self._done.done():
                 self._done.set_result(Outcome(effect.reason, effect.k))
 
