@@ -127,7 +127,7 @@ class _Place:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             new_keys(folder / KEYS, range(clients))
-            write(folder / CONFIG, dumps(_with_nodes(config, folder, clients).model_dump(mode="json")).encode())
+            write(folder / CONFIG, _written(_with_nodes(config, folder, clients)))
             write(folder / UP, json.dumps({"kind": "up", "format": 1, "seconds": 0.0}).encode())
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -150,7 +150,7 @@ class _Place:
         previous = Config(**bounded.parse_toml(bounded.read_text(self.folder / CONFIG, bounded.TOML)))
         run_id = previous.nodes.run_id if previous.nodes else None
         changed = _with_nodes(config, self.folder, clients, run_id)
-        write(self.folder / CONFIG, dumps(changed.model_dump(mode="json")).encode())
+        write(self.folder / CONFIG, _written(changed))
         return self
 
     def spent(self, seconds: float) -> float:
@@ -161,6 +161,14 @@ class _Place:
         total = float(found.get("seconds", 0.0)) + seconds
         write(self.folder / UP, json.dumps({**found, "seconds": total}).encode())
         return total
+
+
+def _written(config: Config) -> bytes:
+    """Return a configuration as TOML; how often nodes save where it does not say is left to them."""
+    tables = config.model_dump(mode="json")
+    given = config.checkpoint.model_fields_set
+    tables["checkpoint"] = {key: value for key, value in tables["checkpoint"].items() if key in given}
+    return dumps(tables).encode()
 
 
 def _with_nodes(config: Config, folder: Path, clients: int, run_id: str | None = None) -> Config:
