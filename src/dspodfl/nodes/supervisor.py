@@ -257,6 +257,7 @@ class _Team:
             while not all(view.ended for view in self.views):
                 if (interrupt.received is not None or self._failure is not None) and not drained:
                     drained = True
+                    self._say("stopping nodes; each saves a checkpoint")
                     self._command(drain=True)
                     if not self._ready:
                         return
@@ -288,7 +289,8 @@ class _Team:
         elif "exited" in event:
             self._exited(self.views[int(event["exited"])], int(event["code"]), drained)
         elif "say" in event:
-            self._say(str(event["say"]))
+            if not drained:  # that all of them leave is known
+                self._say(str(event["say"]))
         elif "error" in event:
             self.views[int(event["node"])].status["error"] = event["error"]
         elif "pid" in event:
