@@ -67,8 +67,8 @@ def new(
         raise InputError("--first", first, "an integer of at most 1000000000")
     for made in new_keys(out, range(first, first + count), days=days, overwrite=overwrite):
         _say_peer(made)
-    note = f"wrote {count} keys and certificates to {out}: every node gets its neighbours' certificates, and its own key"
-    ERR.print(Text(f"{note} alone; change the addresses above to those of your machines"), soft_wrap=True)
+    places = f"wrote {count} keys and certificates to {out}; change the addresses above to those of your machines"
+    ERR.print(Text(f"{places}. Every node gets the certificates, and its own key alone"), soft_wrap=True)
 
 
 @keys.command()

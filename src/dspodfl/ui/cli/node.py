@@ -57,8 +57,8 @@ def node(
 ) -> None:
     """Train one client of a study in this process, with its neighbours over the network.
 
-    Every node has the same file, its own certificate and key (nodes.tls), and an entry in nodes.peer for each neighbour:
-    'dspodfl keys new' prints them. A node that is up first waits for the others.
+    All nodes have the same file, with an entry in nodes.peer for each of them ('dspodfl keys new' prints these), and
+    each has a certificate and a key of its own (nodes.tls). A node that is up first waits for the others.
 
     The same command resumes a node that was stopped or killed, from its last checkpoint. Ctrl-C and SIGTERM save one
     and leave. 'dspodfl nodes collect' makes the tables and pictures of 'dspodfl run' from the folders of all nodes.
