@@ -33,7 +33,7 @@ from dspodfl.nodes.identity import Identity
 from dspodfl.nodes.job import Job, check_study
 from dspodfl.nodes.log import Log
 from dspodfl.nodes.node_folder import NodeFolder, digest
-from dspodfl.nodes.own_data import own_federation, own_score
+from dspodfl.nodes.own_data import own_federation, own_score, write_description
 from dspodfl.nodes.runner import Outcome, Runner, checkpoint_folder
 from dspodfl.nodes.transport import TlsTransport, Transport, split_address
 from dspodfl.problem.data import restrict_to_clients
@@ -170,6 +170,8 @@ class Node:
         text = dumps(self.config.model_dump(mode="json"))
         folder = NodeFolder(out, id, run_id, text, own_test=self._own_test)
         folder.open({"dspodfl": __version__, "torch": torch.__version__})
+        if self.options.data is not None:
+            write_description(out, self.study.runs[0].data.dataset)
         jobs = [Job(self.config, self.study, number, id) for number in range(len(self.study.runs))]
         with locked(out, "--out", _LOCK_SECONDS):
             return asyncio.run(self._all(jobs, folder, identity))
@@ -299,5 +301,5 @@ class Node:
 
     def _tell(self, **more: Any) -> None:
         if self.options.status is not None:
-            found = {} if self._runner is None or not hasattr(self._runner, "core") else self._runner.status()
+            found = self._runner.status() if self._runner is not None and self._runner.ready else {}
             self.options.status({"node": self.options.id, **found, **more})
