@@ -131,6 +131,23 @@ def test_too_little_to_retain(cluster):
     assert "nodes.retain" in refused(cluster)
 
 
+def test_one_of_several_runs_is_chosen(farm, keys, tmp_path):
+    study = config(["dgd", "dspodfl"], iterations=6, clients=3, seeds=2)
+    cluster = Cluster(farm, tmp_path, study, keys=keys)
+    assert refused(cluster) == "error: --algorithm = None: must be given, since the study has several: dgd, dspodfl"
+    (tmp_path / "1.err").unlink()
+    line = refused(cluster, 1, "--algorithm", "dgd")
+    assert line == "error: --seed = None: must be given, since the study has several: 0, 1"
+    (tmp_path / "1.err").unlink()
+    assert "--algorithm = 'dsgd': must be one of dgd, dspodfl" in refused(cluster, 1, "--algorithm", "dsgd")
+    for i in range(3):
+        cluster.start(i, "--algorithm", "dspodfl", "--seed", 1)
+    assert set(cluster.ends().values()) == {0}
+    cluster.assert_equal(number=next(n for n, run in enumerate(World(study, tmp_path).study.runs)
+                                     if (run.algorithm, run.seed) == ("dspodfl", 1)))  # fmt: skip
+    assert [path.name for path in (cluster.out(0) / "models").iterdir()] == ["dspodfl-seed1.rows"]
+
+
 def test_a_folder_in_use(cluster):
     cluster.start(1)
     until(lambda: cluster.events(1, "listening"))

@@ -39,6 +39,13 @@ def node(
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="The node's folder; default: runs/<run_id>-node<id>."),
     ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option("--algorithm", metavar="NAME", help="The algorithm; required where CONFIG has several."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="The seed; required where CONFIG has several.")
+    ] = None,
     changes: Set = None,
     quiet: Quiet = False,
 ) -> None:
@@ -56,10 +63,12 @@ def node(
     importable(config)
     given = load(config, changes or [])
     folder = out or Path("runs") / f"{(given.nodes or Nodes()).run_id}-node{id}"
-    options = NodeOptions(id, folder, data, status=None if quiet else _Lines().show)
+    status = None if quiet else _Lines().show
+    options = NodeOptions(id, folder, data, status=status, algorithm=algorithm, seed=seed)
     with for_command(quiet=quiet) as progress:
         progress.stage("setting up")
         resolved, study = prepare(given, options)
+        options.choose_one(study)
     raise typer.Exit(Node(resolved, study, options).run())
 
 
