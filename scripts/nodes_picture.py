@@ -72,7 +72,8 @@ def figure(nodes: pd.DataFrame, simulated: pd.DataFrame) -> Figure:
 def _accuracies(axes: Axes, nodes: pd.DataFrame, simulated: pd.DataFrame) -> None:
     for rows, what in ((simulated, "simulator"), (nodes, "ten processes")):
         drawn = {"linewidth": 1.4} if what == "simulator" else {"linestyle": "none", "marker": "o", "markersize": 4}
-        for (name, seed), found in rows[rows["iteration"] > 0].groupby(["algorithm", "seed"], sort=False):
+        for key, found in rows[rows["iteration"] > 0].groupby(["algorithm", "seed"], sort=False):
+            name, seed = str(key[0]), key[1]
             label = f"{style.NAMES[name]}, {what}" if seed == rows["seed"].min() else None
             x, y = found["delay_total"], found["accuracy"]
             axes.plot(x, y, color=style.COLOURS[name], markerfacecolor="none", label=label, **drawn)

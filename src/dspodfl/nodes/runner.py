@@ -99,6 +99,7 @@ class Runner:
         self._refused: set[int] = set()
         self._steps = self._uses = 0
         self._unsaved = False
+        self.ready = False
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
         self._last_saved: float | None = None
@@ -141,6 +142,7 @@ class Runner:
         self._transport = self._make_transport(self.job, self)
         try:
             address = await self._transport.listen()
+            self.ready = True
             self.log.write("listening", address=address, run=self.job.title, k=checkpoint.k, pid=os.getpid())
             dialers = [asyncio.create_task(self._dial(peer)) for peer in plan.neighbours if peer < plan.id]
             tasks = [*dialers, asyncio.create_task(self._ticks()), asyncio.create_task(self._drained(drain))]

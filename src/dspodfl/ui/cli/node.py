@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dspodfl.errors import InputError, Interrupted
+from dspodfl.errors import Interrupted
 from dspodfl.study import for_command, say
 from dspodfl.ui.cli.options import Algorithms, Quiet, Seeds, Set, names_in
 from dspodfl.ui.cli.run import default_folder, importable
 from dspodfl.ui.console.results import ERR, print_places, print_result, print_unfinished
 
-if TYPE_CHECKING:
-    from dspodfl.study import Study
-
 _LINE_SECONDS = 10.0
-_NAMED = 10
-"""Algorithms or seeds that a message names, at most."""
 
 
 def register(app: typer.Typer) -> None:
@@ -35,10 +29,10 @@ def node(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration, with a table [nodes].")],
     id: Annotated[int, typer.Option("--id", metavar="N", help="The client that this node is, from 0.", min=0)],
     algorithm: Annotated[
-        str | None, typer.Option(metavar="A", help="Which algorithm of the file; needed where it has several.")
+        str | None, typer.Option(metavar="NAME", help="The algorithm; required where the file has several.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="S", help="Which seed of the file; needed where it has several.", min=0)
+        int | None, typer.Option(metavar="S", help="The seed; required where the file has several.", min=0)
     ] = None,
     data: Annotated[
         Path | None,
@@ -73,45 +67,16 @@ def node(
     given = load(config, changes or [])
     folder = out or Path("runs") / f"{(given.nodes or Nodes()).run_id}-node{id}"
     lines = _Lines(id)
-    options = NodeOptions(id, folder, data, status=None if quiet else lines.show)
+    status = None if quiet else lines.show
+    options = NodeOptions(id, folder, data, status=status, algorithm=algorithm, seed=seed)
     with for_command(quiet=quiet) as progress:
         progress.stage("setting up")
         resolved, study = prepare(given, options)
-        study = one_run(study, algorithm, seed)
+        options.choose_one(study)
     code = Node(resolved, study, options).run()
     if not quiet:
         lines.end(code, folder)
     raise typer.Exit(code)
-
-
-def one_run(study: Study, algorithm: str | None, seed: int | None) -> Study:
-    """Return a study with one of its runs: a node trains exactly one.
-
-    Args:
-        study: The study.
-        algorithm: The label of its algorithm; None: the only one.
-        seed: Its seed; None: the only one.
-
-    Returns:
-        The study with this run alone.
-
-    Raises:
-        InputError: The study has no such run, or has several and none was chosen.
-    """
-    chosen: list[Any] = []
-    for option, given, found in (
-        ("--algorithm", algorithm, [run.algorithm for run in study.runs]),
-        ("--seed", seed, [run.seed for run in study.runs]),
-    ):
-        known = list(dict.fromkeys(found))
-        names = ", ".join(map(str, known[:_NAMED])) + (", …" if len(known) > _NAMED else "")
-        if given is None and len(known) > 1:
-            raise InputError(option, "not given", f"one of {names}: a node trains one run of the study")
-        if given is not None and given not in known:
-            raise InputError(option, given, f"one that the study has: {names}")
-        chosen.append(known[0] if given is None else given)
-    number = next(n for n, run in enumerate(study.runs) if [run.algorithm, run.seed] == chosen)
-    return replace(study, pairs=[study.pairs[number]])
 
 
 class _Lines:
