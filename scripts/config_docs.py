@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from dspodfl.analysis import COLUMNS
-from dspodfl.config import AlgorithmTable, Config
+from dspodfl.config import AlgorithmTable, Config, Peer
 from dspodfl.config.local import AdamTable, LocalTable
 from dspodfl.config.reference import Key, keys, summary, tag, tag_key, writable
 from dspodfl.config.toml import inline
@@ -53,6 +53,8 @@ def tables() -> str:
         if key.tables:
             out += ["", f"## [{key.name}]", "", _sentence(key.description), ""]
             out += _table(key, shown)
+        if key.name == "nodes":
+            out += ["", "A table in `nodes.peer`:", "", *_key_table(keys(Peer))]
     return "\n".join(out) + "\n"
 
 

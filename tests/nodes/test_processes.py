@@ -162,6 +162,8 @@ def test_nothing_stays_behind_a_killed_up(early, farm, one, tmp_path):
     farm.signal(up.number, signal.SIGKILL)
     assert up.wait() == -9
     until(lambda: not any(alive(pid) for pid in (*pids.values(), *parents)))
+    ended = [(up.out / "nodes" / str(i) / "events.jsonl").read_text().splitlines()[-1] for i in range(3)]
+    assert all('"draining"' in line and '"ended"' in line for line in ended)
 
 
 def test_divergence_is_marked_as_in_the_simulator(farm, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from dspodfl.config import Config, labels_of
 from dspodfl.errors import DataError, InputError, bounded
 from dspodfl.nodes.models_file import StoredModel, StoredModels
 from dspodfl.nodes.node_folder import NODE, NodeFolder, check_same
+from dspodfl.nodes.own_data import stand_in
 from dspodfl.study import NodeModels, Result, collected
 
 _NAMED = 10
@@ -73,6 +74,9 @@ def collect(
         raise InputError("out", str(out), "another folder than those of nodes")
     tables = bounded.parse_toml(nodes[0].config)
     held = _held(nodes)
+    if brought.get("data") is None and tables["data"]["name"] == "custom":
+        brought["data"] = stand_in({node.id: node.path for node in nodes}, held.clients)
+        held = replace(held, own_test=held.own_test or brought["data"] is not None)
     missing = _check_nodes(held, _clients(nodes[0], tables), partial)
     notes = [*missing, *held.notes]
     if not held.runs:

@@ -21,23 +21,26 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 _LONGEST_LINE = 3500
 """Characters of an event; shorter than what a pipe takes in one piece."""
 
+_LEAVE_SECONDS = 20.0
+"""How long nodes may take to save a checkpoint when the supervisor is gone."""
+
 
 def emit(event: dict[str, Any]) -> None:
-    """Write an event, so that lines of several processes do not mix."""
+    """Write an event, so that lines of several processes do not mix; where nobody reads, it is dropped."""
     line = json.dumps(event)
     if len(line) > _LONGEST_LINE:
         line = json.dumps({key: str(value)[:500] for key, value in event.items()})
-    try:
+    with suppress(OSError):  # the supervisor is gone: standard input says so, and all nodes are told to leave
         os.write(1, line.encode() + b"\n")
-    except OSError:
-        os._exit(1)
 
 
 def main() -> None:
@@ -80,7 +83,7 @@ def _prepared(request: dict[str, Any]) -> Callable[[int], int]:
         nodes = config.nodes.model_copy(update={"tls": tls, "listen": peer.address})
         mine = config.model_copy(update={"nodes": nodes})
         say: Callable[[str], None] = lambda text: emit({"node": id, "say": text})  # noqa: E731
-        options = NodeOptions(id, out / str(id), status=emit, say=say)
+        options = NodeOptions(id, out / str(id), status=emit, say=say, wait=_LEAVE_SECONDS + 5)
         return Node(mine, restricted(mine, study, id), options).run()
 
     _warm_up(Job(config, restricted(config, study, 0), 0, 0))
@@ -128,7 +131,16 @@ class _Nursery:
                 *lines, buffer = (buffer + more).split(b"\n")
                 for line in lines:
                     self._obey(json.loads(line))
+        self._end()
+
+    def _end(self) -> None:
+        """Tell all nodes to leave, and kill those that do not."""
         self._all(signal.SIGTERM)
+        end = time.monotonic() + _LEAVE_SECONDS
+        while self._running and time.monotonic() < end:
+            self._reap()
+            time.sleep(0.02)
+        self._all(signal.SIGKILL)
 
     def _obey(self, command: dict[str, Any]) -> None:
         if "start" in command:

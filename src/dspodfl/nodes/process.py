@@ -33,7 +33,7 @@ from dspodfl.nodes.identity import Identity
 from dspodfl.nodes.job import Job, check_study
 from dspodfl.nodes.log import Log
 from dspodfl.nodes.node_folder import NodeFolder, digest
-from dspodfl.nodes.own_data import own_federation, own_score
+from dspodfl.nodes.own_data import own_federation, own_score, write_description
 from dspodfl.nodes.runner import Outcome, Runner, checkpoint_folder
 from dspodfl.nodes.transport import TlsTransport, Transport, split_address
 from dspodfl.problem.data import restrict_to_clients
@@ -44,8 +44,6 @@ EVENTS = "events.jsonl"
 DIVERGED, PORT = 3, 4
 """Exit codes of a node."""
 _STATUS_SECONDS = 0.5
-_LOCK_SECONDS = 10.0
-"""How long a node waits for the one before it to leave the folder."""
 
 
 class ListenError(DspodflError):
@@ -69,6 +67,9 @@ class NodeOptions:
         status: Called with what it is doing, twice a second; None: nobody wants to know.
         say: Gets sentences for a person; None: standard error.
         wrap: Wraps the transport of each run, for tests.
+        algorithm: Runs this algorithm alone; None: all of the study.
+        seed: Runs this seed alone; None: all of the study.
+        wait: Seconds to wait for the process that used the folder before.
     """
 
     id: int
@@ -77,6 +78,50 @@ class NodeOptions:
     status: Callable[[dict[str, Any]], None] | None = None
     say: Callable[[str], None] | None = None
     wrap: Callable[[Transport], Transport] | None = None
+    algorithm: str | None = None
+    seed: int | None = None
+    wait: float = 3.0
+
+    def chosen(self, study: Study) -> list[int]:
+        """Return the numbers of the runs of a study that this node runs.
+
+        Args:
+            study: The study.
+
+        Returns:
+            The numbers, ascending.
+
+        Raises:
+            InputError: The study has no such algorithm or seed.
+        """
+        names, seeds = _names(study)
+        if self.algorithm is not None and self.algorithm not in names:
+            raise InputError("--algorithm", self.algorithm, f"one of {', '.join(names)}")
+        if self.seed is not None and self.seed not in seeds:
+            raise InputError("--seed", self.seed, f"one of {', '.join(map(str, seeds))}")
+        runs = [(run.algorithm, run.seed) for run in study.runs]
+        wanted = [(name, seed) for name, seed in runs if self.algorithm in (None, name) and self.seed in (None, seed)]
+        return [number for number, run in enumerate(runs) if run in wanted]
+
+    def choose_one(self, study: Study) -> None:
+        """Refuse a choice that leaves several runs.
+
+        Args:
+            study: The study.
+
+        Raises:
+            InputError: It does; the option that is missing is named.
+        """
+        if len(self.chosen(study)) > 1:
+            names, seeds = _names(study)
+            if self.algorithm is None and len(names) > 1:
+                raise InputError("--algorithm", None, f"given, since the study has several: {', '.join(names)}")
+            raise InputError("--seed", None, f"given, since the study has several: {', '.join(map(str, seeds))}")
+
+
+def _names(study: Study) -> tuple[list[str], list[int]]:
+    """The algorithms and seeds of a study, in its order."""
+    return list(dict.fromkeys(run.algorithm for run in study.runs)), sorted({run.seed for run in study.runs})
 
 
 def prepare(config: Config, options: NodeOptions) -> tuple[Config, Study]:
@@ -170,8 +215,10 @@ class Node:
         text = dumps(self.config.model_dump(mode="json"))
         folder = NodeFolder(out, id, run_id, text, own_test=self._own_test)
         folder.open({"dspodfl": __version__, "torch": torch.__version__})
-        jobs = [Job(self.config, self.study, number, id) for number in range(len(self.study.runs))]
-        with locked(out, "--out", _LOCK_SECONDS):
+        if self.options.data is not None:
+            write_description(out, self.study.runs[0].data.dataset)
+        jobs = [Job(self.config, self.study, number, id) for number in self.options.chosen(self.study)]
+        with locked(out, "--out", self.options.wait):
             return asyncio.run(self._all(jobs, folder, identity))
 
     @property
@@ -182,8 +229,8 @@ class Node:
     @property
     def _neighbours(self) -> frozenset[int]:
         """The neighbours in any run: graphs of other seeds have other links."""
-        id = self.options.id
-        return frozenset(peer for run in self.study.runs for peer in neighbours(run.rates.graph.edges, id))
+        id, runs = self.options.id, [self.study.runs[number] for number in self.options.chosen(self.study)]
+        return frozenset(peer for run in runs for peer in neighbours(run.rates.graph.edges, id))
 
     @property
     def _own_test(self) -> bool:
@@ -299,5 +346,5 @@ class Node:
 
     def _tell(self, **more: Any) -> None:
         if self.options.status is not None:
-            found = {} if self._runner is None or not hasattr(self._runner, "core") else self._runner.status()
+            found = self._runner.status() if self._runner is not None and self._runner.ready else {}
             self.options.status({"node": self.options.id, **found, **more})

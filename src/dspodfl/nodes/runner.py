@@ -99,6 +99,7 @@ class Runner:
         self._refused: set[int] = set()
         self._steps = self._uses = 0
         self._unsaved = False
+        self.ready = False
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
         self._last_saved: float | None = None
@@ -141,6 +142,7 @@ class Runner:
         self._transport = self._make_transport(self.job, self)
         try:
             address = await self._transport.listen()
+            self.ready = True
             self.log.write("listening", address=address, run=self.job.title, k=checkpoint.k, pid=os.getpid())
             dialers = [asyncio.create_task(self._dial(peer)) for peer in plan.neighbours if peer < plan.id]
             tasks = [*dialers, asyncio.create_task(self._ticks()), asyncio.create_task(self._drained(drain))]
@@ -226,12 +228,13 @@ class Runner:
             elif isinstance(effect, Close):
                 if effect.refused:
                     self._refused.add(effect.peer)
-                    self.log.warn(f"node {effect.peer} is refused: {effect.reason}", event="refused", peer=effect.peer)
+                    text, once = f"node {effect.peer} is refused: {effect.reason}", (effect.peer, effect.reason)
+                    self.log.warn(text, event="refused", once=once, peer=effect.peer)
                 found = self._connections.get(effect.peer)
                 if found is not None:
                     found.close(effect.reason)
             elif isinstance(effect, Note):
-                self.log.warn(effect.text, event="note", peer=effect.peer)
+                self.log.warn(effect.text, event="note", once=(effect.peer, effect.text), peer=effect.peer)
             elif isinstance(effect, Done) and not self._done.done():
                 self._done.set_result(Outcome(effect.reason, effect.k))
 

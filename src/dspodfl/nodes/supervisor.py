@@ -133,7 +133,7 @@ class _Place:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             new_keys(folder / KEYS, range(clients))
-            write(folder / CONFIG, dumps(_with_nodes(config, folder, clients).model_dump(mode="json")).encode())
+            write(folder / CONFIG, _written(_with_nodes(config, folder, clients)))
             write(folder / UP, json.dumps({"kind": "up", "format": 1, "seconds": 0.0}).encode())
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -158,7 +158,7 @@ class _Place:
         changed = _with_nodes(config, self.folder, clients, run_id)
         if self._about().get("finished") is True:
             return False
-        write(self.folder / CONFIG, dumps(changed.model_dump(mode="json")).encode())
+        write(self.folder / CONFIG, _written(changed))
         return True
 
     def spent(self, seconds: float) -> float:
@@ -173,6 +173,14 @@ class _Place:
         if not isinstance(found, dict) or not isinstance(found.get("seconds", 0.0), int | float):
             raise DataError(f"{self.folder / UP}: damaged")
         return found
+
+
+def _written(config: Config) -> bytes:
+    """Return a configuration as TOML; how often nodes save where it does not say is left to them."""
+    tables = config.model_dump(mode="json")
+    given = config.checkpoint.model_fields_set
+    tables["checkpoint"] = {key: value for key, value in tables["checkpoint"].items() if key in given}
+    return dumps(tables).encode()
 
 
 def _with_nodes(config: Config, folder: Path, clients: int, run_id: str | None = None) -> Config:
@@ -261,6 +269,7 @@ class _Team:
             while not all(view.ended for view in self.views):
                 if (interrupt.received is not None or self._failure is not None) and not drained:
                     drained = True
+                    self._say("stopping nodes; each saves a checkpoint")
                     self._command(drain=True)
                     if not self._ready:
                         return
@@ -292,7 +301,8 @@ class _Team:
         elif "exited" in event:
             self._exited(self.views[int(event["exited"])], int(event["code"]), drained)
         elif "say" in event:
-            self._say(str(event["say"]))
+            if not drained:  # that all of them leave is known
+                self._say(str(event["say"]))
         elif "error" in event:
             self.views[int(event["node"])].status["error"] = event["error"]
         elif "pid" in event:

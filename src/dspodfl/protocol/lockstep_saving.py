@@ -51,6 +51,7 @@ class LockstepSaving:
         self._save_asked = False
         self._next_save: int | None = None
         self._drains = False
+        self._drained_from = 0
         self._ended_at = now
 
     def save(self, now: float) -> list[Effect]:
@@ -107,7 +108,9 @@ class LockstepSaving:
         return [Note(f"the checkpoint of iteration {k} could not be written; it is tried again")]
 
     def drain(self, now: float) -> list[Effect]:
-        """Leave as soon as the current iteration's start is saved; the run can be resumed from there.
+        """Leave as soon as the current iteration's start, or a later one, is saved: the run is resumed from there.
+
+        The worker may go on meanwhile: what it does after the checkpoint is done again.
 
         Args:
             now: The time in seconds.
@@ -115,7 +118,8 @@ class LockstepSaving:
         Returns:
             Effects.
         """
-        self._drains = True
+        if not self._drains:
+            self._drains, self._drained_from = True, self.k
         return self._settle(now, [])
 
     def diverged(self, k: int, now: float) -> list[Effect]:
@@ -185,9 +189,9 @@ class LockstepSaving:
         if self.end is None and self.k == self.durable == last and all(link.durable == last for link in links):
             self._finish("finished", last, now)
         if self._storing is None and self._retry_at is None:
-            drained = self._drains and self._saved[-1] == self.k and not self._save_asked
+            drained = self._drains and self._saved[-1] >= self._drained_from and not self._save_asked
             if drained:
-                self._leave("draining", self.k, out)
+                self._leave("draining", self._saved[-1], out)
             elif self._wants_checkpoint() or self._drains:
                 self._store(now, out)
         if self._settled and not self.done:

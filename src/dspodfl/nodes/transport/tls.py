@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 import ssl
 import struct
@@ -228,9 +230,8 @@ class TlsTransport(Transport):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
             listening = socket.create_server(found[0][4][:2], family=family, backlog=128)
         except OSError as error:
-            raise InputError(
-                "nodes.listen", self._listen_at, f"an address that is free here ({error.strerror})"
-            ) from None
+            why = os.strerror(error.errno) if isinstance(error.errno, int) and error.errno > 0 else error.strerror
+            raise InputError("nodes.listen", self._listen_at, f"an address that is free here ({why})") from None
         listening.setblocking(False)
         self._listening = listening
         asyncio.get_running_loop().add_reader(listening.fileno(), self._accept)
@@ -344,6 +345,9 @@ class TlsTransport(Transport):
             secure.close()
             raise RefusedError(f"no progress with the handshake for {self._hello_seconds:g} s") from None
         except (OSError, ValueError) as error:
+            if not server and isinstance(error, ssl.SSLEOFError | ConnectionError):  # it left: nobody was refused
+                secure.close()
+                raise ConnectionResetError(errno.ECONNRESET, "closed during the handshake") from None
             secure.close()
             raise RefusedError(explained(error)) from None
         except BaseException:

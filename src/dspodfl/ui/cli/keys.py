@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from dspodfl.errors import InputError
 from dspodfl.study import say
+from dspodfl.ui.console.results import ERR
 
 if TYPE_CHECKING:
     from dspodfl.nodes import Certificate, Written
@@ -55,6 +57,7 @@ def new(
             raise InputError("--nodes", count, "left out with --ca, which makes one key")
         made = new_ca(out, days=days, overwrite=overwrite)
         say(f"wrote {made.path} and {made.key}; keep the key where no node runs")
+        say("every node needs the certificate, and in its configuration, under [nodes]:")
         say(f'tls = {{ certificate = "node.crt", key = "node.key", ca = {_quoted(made.path)} }}')
         return
     count = 10 if count is None else count
@@ -64,6 +67,8 @@ def new(
         raise InputError("--first", first, "an integer of at most 1000000000")
     for made in new_keys(out, range(first, first + count), days=days, overwrite=overwrite):
         _say_peer(made)
+    places = f"wrote {count} keys and certificates to {out}; change the addresses above to those of your machines"
+    ERR.print(Text(f"{places}. Every node gets the certificates, and its own key alone"), soft_wrap=True)
 
 
 @keys.command()
@@ -115,7 +120,7 @@ def request(
 
     made = request_certificate(out, id, run_id, overwrite=overwrite)
     say(f"wrote {made.key}, which stays here, and {made.path}")
-    say(f"approve it with: dspodfl keys approve {made.path} --ca DIR")
+    say(f"send {made.path} to the CA, which approves it: dspodfl keys approve {made.path} --ca DIR")
 
 
 @keys.command()

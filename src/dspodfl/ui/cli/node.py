@@ -27,12 +27,19 @@ def register(app: typer.Typer) -> None:
 
 def node(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration, with a table [nodes].")],
-    id: Annotated[int, typer.Option("--id", metavar="N", help="The client that this node is.", min=0)],
+    id: Annotated[int, typer.Option("--id", metavar="N", help="The client that this node is, from 0.", min=0)],
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The algorithm; required where the file has several.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="S", help="The seed; required where the file has several.", min=0)
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Data of its own: train.npz with x and y, and test.npz; default: its shard of [data].",
+            help="Data of its own: train.npz with arrays x and y, and test.npz if it has a test set; default: its "
+            "shard of [data].",
         ),
     ] = None,
     out: Annotated[
@@ -44,8 +51,11 @@ def node(
 ) -> None:
     """Train one client of a study in this process, with its neighbours over the network.
 
-    The same command resumes a node that was stopped or killed, from its last checkpoint. SIGTERM and Ctrl-C save one
-    and leave.
+    All nodes have the same file, with an entry in nodes.peer for each of them ('dspodfl keys new' prints these), and
+    each has a certificate and a key of its own (nodes.tls). A node that is up first waits for the others.
+
+    The same command resumes a node that was stopped or killed, from its last checkpoint. Ctrl-C and SIGTERM save one
+    and leave. 'dspodfl nodes collect' makes the tables and pictures of 'dspodfl run' from the folders of all nodes.
 
     Exit codes: 0 finished, 2 what was given cannot be used, 3 a run diverged, 4 the address cannot be listened on, 130
     and 143 stopped by Ctrl-C and SIGTERM, 1 any other failure.
@@ -56,31 +66,48 @@ def node(
     importable(config)
     given = load(config, changes or [])
     folder = out or Path("runs") / f"{(given.nodes or Nodes()).run_id}-node{id}"
-    options = NodeOptions(id, folder, data, status=None if quiet else _Lines().show)
+    lines = _Lines(id)
+    status = None if quiet else lines.show
+    options = NodeOptions(id, folder, data, status=status, algorithm=algorithm, seed=seed)
     with for_command(quiet=quiet) as progress:
         progress.stage("setting up")
         resolved, study = prepare(given, options)
-    raise typer.Exit(Node(resolved, study, options).run())
+        options.choose_one(study)
+    code = Node(resolved, study, options).run()
+    if not quiet:
+        lines.end(code, folder)
+    raise typer.Exit(code)
 
 
 class _Lines:
     """Prints a line now and then."""
 
-    def __init__(self) -> None:
-        self._told = 0.0
-        self._run = ""
+    def __init__(self, id: int) -> None:
+        self._id = id
+        self._told: float | None = None
 
     def show(self, status: dict[str, Any]) -> None:
+        """Print how far the node is, every ten seconds."""
         if "k" not in status:
             return
         now, run = time.monotonic(), str(status["run"])
-        if now - self._told < _LINE_SECONDS and run == self._run and status.get("state") != "finished":
+        if (self._told is not None and now - self._told < _LINE_SECONDS) or status.get("state") == "finished":
             return
-        self._told, self._run = now, run
+        self._told = now
         waiting = f", waits for node {', '.join(map(str, status['waiting']))}" if status["waiting"] else ""
         links = f"{status['connected']} of {status['neighbours']} neighbours connected"
         at = f"{run}: iteration {status['k']:,} of {status['of']:,}, {links}{waiting}"
-        ERR.print(Text(f"node {status['node']}: {at}"), soft_wrap=True)
+        ERR.print(Text(f"node {self._id}: {at}"), soft_wrap=True)
+
+    def end(self, code: int, folder: Path) -> None:
+        """Print how it ended, and where its models are."""
+        if code == 0:
+            text = f"finished; its models are in {folder} (dspodfl nodes collect)"
+        elif code > 128:  # a signal
+            text = "stopped; the same command resumes it"
+        else:
+            return
+        ERR.print(Text(f"node {self._id}: {text}"), soft_wrap=True)
 
 
 def up(

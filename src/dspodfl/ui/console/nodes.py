@@ -36,8 +36,15 @@ class NodesDisplay:
 
     def __enter__(self) -> Self:
         if not self._quiet and ERR.is_terminal:
-            self._live = Live(Text("starting nodes"), console=ERR, auto_refresh=False, transient=True)
-            self._live.start()
+            self._live = Live(
+                Text("starting nodes"),
+                console=ERR,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,  # ERR writes to sys.stderr, and would write to itself
+            )
+            self._live.start(refresh=True)
         elif not self._quiet:
             ERR.print(Text("starting nodes"), soft_wrap=True)
         return self
