@@ -79,7 +79,7 @@ def become(command):
         for number, end in enumerate((null, out, out)):
             os.dup2(end, number)
         if command.get("namespace"):
-            with open(f"/var/run/netns/{command['namespace']}") as file:  # noqa: PTH123
+            with open(f"/var/run/netns/{command['namespace']}") as file:
                 if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
                     raise OSError(ctypes.get_errno(), "setns")
         os.environ.update(command.get("environment", {}))

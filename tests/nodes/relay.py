@@ -20,7 +20,7 @@ class Relay:
     def __init__(self, port, delay=0.0, rate=None):
         self._target, self.delay, self.rate = ("127.0.0.1", port), delay, rate
         self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{}".format(self._server.getsockname()[1])
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
         self._open, self._down = set(), False
         self.cuts = self.forwarded = 0
         threading.Thread(target=self._accept, daemon=True).start()
