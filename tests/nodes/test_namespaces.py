@@ -104,7 +104,9 @@ def test_lost_packets(cluster, network):
             pytest.skip(f"iptables has no statistic match here ({found.stderr.strip()[:100]})")
     run(cluster, network)
     cluster.assert_finished()
-    dropped = [network.inside(i, "iptables", "-L", "INPUT", "-v", "-x").stdout.splitlines()[2].split()[0] for i in range(3)]
+    dropped = [
+        network.inside(i, "iptables", "-L", "INPUT", "-v", "-x").stdout.splitlines()[2].split()[0] for i in range(3)
+    ]
     assert sum(map(int, dropped)) > 0
 
 

@@ -165,6 +165,7 @@ def test_a_folder_in_use(cluster):
 
 def keys_of(folder, monkeypatch, days):
     """Keys of nodes 0 to 2 that were made some days from now, and are valid for three days."""
+
     class Clock(datetime):
         @classmethod
         def now(cls, zone=None):
@@ -220,9 +221,7 @@ def intruder(cluster, keys, change=None, certificate="2", ca=None):
     async def dial():
         handler = Intruder()
         addresses = {1: cluster.addresses[1]}
-        transport = TlsTransport(
-            who, frozenset({1}), job.schema, handler, listen_at="127.0.0.1:0", addresses=addresses
-        )
+        transport = TlsTransport(who, frozenset({1}), job.schema, handler, listen_at="127.0.0.1:0", addresses=addresses)
         try:
             with contextlib.suppress(RefusedError):
                 await transport.dial(1)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dspodfl.errors import DataError, InputError
 
-try:
+with suppress(ImportError):  # a system without it does not guard its folders
     import fcntl
-except ImportError:  # a system without it does not guard its folders
-    fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
 """The file that a process holds a lock of; the lock ends with the process, whatever ends it."""
@@ -36,9 +34,6 @@ def locked(folder: Path, what: str, seconds: float = 0.0) -> Iterator[None]:
         InputError: Another process holds it.
         DataError: The file of the lock cannot be written.
     """
-    if fcntl is None:
-        yield
-        return
     try:
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -56,7 +51,8 @@ def locked(folder: Path, what: str, seconds: float = 0.0) -> Iterator[None]:
 
 def _taken(file: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.name == "posix":
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

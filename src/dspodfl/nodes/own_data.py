@@ -1,8 +1,8 @@
 """Data that a node brings itself: a folder with ``train.npz`` and, if it has a test set of its own, ``test.npz``.
 
-``train.npz`` has arrays x, (samples, *shape), and y, (samples,). Where a node does not hold every class it says how many
-there are: ``classes``, a number. The samples never leave the node; their shape and the number of each label are written
-to ``data.json`` in the node's folder, for ``dspodfl nodes collect``.
+``train.npz`` has arrays x, (samples, *shape), and y, (samples,). Where a node does not hold every class it says how
+many there are: ``classes``, a number. The samples never leave the node; their shape and the number of each label are
+written to ``data.json`` in the node's folder, for ``dspodfl nodes collect``.
 """
 
 from __future__ import annotations

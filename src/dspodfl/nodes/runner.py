@@ -13,7 +13,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,13 +127,7 @@ class Runner:
             checkpoint = Checkpoint(0, state)
         else:
             state = self.job.client.from_arrays(found.checkpoint.value)
-            checkpoint = Checkpoint(
-                found.checkpoint.k,
-                state,
-                found.checkpoint.kept,
-                found.checkpoint.durable,
-                found.checkpoint.end,
-            )
+            checkpoint = replace(found.checkpoint, value=state)
             self.log.write("resumed", k=checkpoint.k)
         self._done: asyncio.Future[Outcome] = loop.create_future()
         self.core = LockstepNode(plan, checkpoint, found.saved, now=loop.time())
