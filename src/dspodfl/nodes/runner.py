@@ -11,6 +11,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from dspodfl.engine import ClientState, packed
+from dspodfl.engine import ClientState, packed_by_peer
 from dspodfl.engine import Message as ClientMessage
 from dspodfl.nodes.checkpoint_files import CheckpointFiles
 from dspodfl.nodes.job import SEPARATOR, Job, is_finite
@@ -295,6 +297,8 @@ class Runner:
             "connected": len(self._connections),
             "neighbours": len(self.core.plan.neighbours),
             "saved": None if self._last_saved is None else now - self._last_saved,
+            "at": now,
+            "cpu": time.process_time(),
         }
 
     # --- the worker (in its own thread) ---------------------------------------------------------------------------
@@ -315,15 +319,13 @@ class Runner:
     def _iterate(self, state: ClientState) -> None:
         job, client, due = self.job, self.job.client, self.job.evaluated
         advanced: list[tuple[int, ClientState]] = []
+        finite: Tensor | None = None
 
         def swap(phase: int, messages: Mapping[int, ClientMessage]) -> dict[int, ClientMessage]:
-            payloads: dict[int, Any] = {}
-            for peer, message in messages.items():
-                payloads[peer] = packed(message)
-            self._finite(k, phase, payloads)
+            payloads = self._packed(k, phase, messages, finite)
             before = advanced.copy()
             advanced.clear()
-            self._post(lambda: self._offer(before, k, phase, payloads))
+            self._post(self._offer, before, k, phase, payloads)
             theirs = self._inbox.get()
             if theirs is None:
                 raise _StopError
@@ -338,6 +340,7 @@ class Runner:
             if not is_finite(state.theta):
                 self._flush(advanced)
                 raise _DivergedError(k + 1)
+            finite = state.theta
             if k + 1 in due:
                 model, averaged = job.rows(state)
                 score = None if self._score is None else self._score(model)
@@ -349,28 +352,34 @@ class Runner:
             if len(advanced) >= 16 or k + 1 == job.iterations:
                 self._flush(advanced)
 
-    def _finite(self, k: int, phase: int, payloads: Mapping[int, Any]) -> None:
-        seen: set[int] = set()
-        for payload in payloads.values():
-            array = np.frombuffer(payload, np.uint8)
-            if array.ctypes.data not in seen and not self.job.schema.finite(phase, array):
+    def _packed(
+        self, k: int, phase: int, messages: Mapping[int, ClientMessage], known: Tensor | None
+    ) -> dict[int, Any]:
+        """Return messages as bytes; each must be finite, and is checked once, the model ``known`` not again."""
+        payloads = packed_by_peer(messages)
+        checked: list[int] = []
+        for peer, message in messages.items():
+            if (len(message) == 1 and message[0] is known) or id(message) in checked:
+                continue
+            checked.append(id(message))
+            if not self.job.schema.finite(phase, np.frombuffer(payloads[peer], np.uint8)):
                 raise _DivergedError(k)
-            seen.add(array.ctypes.data)
+        return payloads
 
     def _flush(self, advanced: list[tuple[int, ClientState]]) -> None:
         before = advanced.copy()
         advanced.clear()
-        self._post(lambda: self._advance(before))
+        self._post(self._advance, before)
 
-    def _post(self, call: Callable[[], None]) -> None:
+    def _post(self, call: Callable[..., None], *given: Any) -> None:
         if self._stopped.is_set():
             raise _StopError
-        self._loop.call_soon_threadsafe(self._guarded, call)
+        self._loop.call_soon_threadsafe(self._guarded, call, *given)
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[..., None], *given: Any) -> None:
         try:
             if not self.core.done:
-                call()
+                call(*given)
         except BaseException as error:  # the event loop reports it
             if not self._done.done():
                 self._done.set_exception(error)
