@@ -138,7 +138,7 @@ class TlsConnection(Connection):
         while budget > 0:
             view = receiver.buffer()
             try:
-                count = self._sock.recv_into(view)
+                count = self._sock.read(len(view), view)  # type: ignore[arg-type]
             except _AGAIN:
                 break
             except (OSError, ValueError) as error:
