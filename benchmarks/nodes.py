@@ -15,7 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import nodes_fuzz, nodes_grpc, nodes_wire
+from benchmarks import nodes_fuzz, nodes_grpc, nodes_runs, nodes_wire
 from benchmarks.turns import say
 
 SMALL, LARGE = 31_400, 40_000_000
@@ -77,7 +77,43 @@ def fuzz(quick: bool) -> list[Figure]:
     return [Figure(f"growth of memory by {count:,} damaged frames", growth / 1e6, "MB", 10.0, note=note)]
 
 
-GROUPS: dict[str, Callable[[bool], list[Figure]]] = {"wire": wire, "fuzz": fuzz}
+def lockstep(quick: bool) -> list[Figure]:
+    """An iteration of ten nodes in lockstep over mutual TLS."""
+    seconds, cpu = nodes_runs.lockstep(1500 if quick else 4000)
+    what = "iteration of 10 processes in lockstep: svm on Fashion-MNIST, 16 links, DGD events, mutual TLS"
+    peer = "decentralizepy 26 ms (without TLS), Flower 210 ms, p2pfl 5,800 ms, measured elsewhere on two cores"
+    note = f"sought: 5 ms; CPU time of a node {cpu * 1e3:.3g} ms"
+    return [Figure(what, seconds * 1e3, "ms", 10.0, peer, note)]
+
+
+def memory(quick: bool) -> list[Figure]:
+    """The memory of one of 50 nodes on this machine."""
+    median, most = nodes_runs.memory(50, 250 if quick else 600)
+    note = f"PSS under 'dspodfl up', at most while all train; the largest node {most / 1e6:.3g} MB"
+    return [Figure("memory of one of 50 nodes", median / 1e6, "MB", 80.0, "decentralizepy 270 MB", note)]
+
+
+def restart(quick: bool) -> list[Figure]:
+    """A node that is killed and started again by ``up``."""
+    seconds = nodes_runs.restart(1500 if quick else 3000)
+    return [Figure("kill -9 of a node to its next exchange", seconds, "s", 5.0, note="'dspodfl up' starts it again")]
+
+
+def command(quick: bool) -> list[Figure]:
+    """``dspodfl up``, from the first to the last."""
+    seconds = nodes_runs.command(500)
+    what = "'dspodfl up': 10 nodes, one run of 500 iterations, pictures and tables"
+    return [Figure(what, seconds, "s", 20.0, "Flower 13 s to its first round")]
+
+
+GROUPS: dict[str, Callable[[bool], list[Figure]]] = {
+    "wire": wire,
+    "lockstep": lockstep,
+    "up": command,
+    "memory": memory,
+    "restart": restart,
+    "fuzz": fuzz,
+}
 """What can be measured, by name."""
 
 

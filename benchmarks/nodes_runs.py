@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import struct
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dspodfl import Config
+from dspodfl.config import dumps
 from dspodfl.errors import DataError
 from dspodfl.nodes import NodeView, up
 from dspodfl.problem.data import load
@@ -123,3 +130,111 @@ def lockstep(iterations: int) -> tuple[float, float]:
     with place() as folder:
         up(config(folder, iterations), folder / "out", on_change=pace.watch)
     return pace.iteration()
+
+
+# --- memory, restart, the command ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Memory:
+    """The memory of nodes while they trained: of each the most, in bytes."""
+
+    most: dict[int, int] = field(default_factory=dict)
+
+    def watch(self, views: Sequence[NodeView]) -> None:
+        """Read what each process holds, its share of what several hold included (PSS)."""
+        ready = all(view.pid is not None and view.status.get("k", 0) > 0 for view in views)
+        if not ready or any(view.ended for view in views):
+            return
+        for view in views:
+            assert view.pid is not None
+            with suppress(OSError):  # it has just ended
+                self.most[view.id] = max(self.most.get(view.id, 0), proportional_bytes(view.pid))
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return the proportional set size of a process: its own pages, and its share of those that several have.
+
+    Args:
+        pid: The process.
+
+    Returns:
+        Bytes.
+    """
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def memory(nodes: int, iterations: int) -> tuple[float, float]:
+    """Run nodes in a ring.
+
+    Args:
+        nodes: Their number.
+        iterations: K.
+
+    Returns:
+        Bytes of a node, in the middle and at most: of each the most that was seen while all of them trained.
+    """
+    found = Memory()
+    with place() as folder:
+        up(config(folder, iterations, nodes), folder / "out", on_change=found.watch)
+    values = list(found.most.values()) or [0]
+    return float(np.median(values)), float(max(values))
+
+
+@dataclass
+class Killer:
+    """Kills a node once, when it has trained for a while."""
+
+    node: int
+    after: int
+    at: float | None = None
+    """When it was killed, in seconds of the system's clock."""
+
+    def watch(self, views: Sequence[NodeView]) -> None:
+        """Kill the node if it is time."""
+        view = views[self.node]
+        if self.at is None and view.status.get("k", 0) >= self.after and view.pid is not None:
+            self.at = time.time()
+            os.kill(view.pid, signal.SIGKILL)
+
+
+def restart(iterations: int) -> float:
+    """Kill a node of ten with -9 in the middle of a run.
+
+    Args:
+        iterations: K.
+
+    Returns:
+        Seconds from the kill to the first exchange that the node, started again, has completed.
+    """
+    killer = Killer(3, iterations // 3)
+    with place() as folder:
+        up(config(folder, iterations), folder / "out", on_change=killer.watch)
+        log = (folder / "out" / "nodes" / str(killer.node) / "events.jsonl").read_text()
+    assert killer.at is not None, "the run was over before the node could be killed"
+    events = [json.loads(line) for line in log.splitlines()]
+    times = [datetime.fromisoformat(event["time"]).timestamp() for event in events if event["event"] == "exchanged"]
+    return min(time for time in times if time > killer.at) - killer.at
+
+
+def command(iterations: int) -> float:
+    """Run the command ``dspodfl up`` with ten nodes: pictures and tables included.
+
+    Args:
+        iterations: K.
+
+    Returns:
+        Seconds.
+    """
+    with place() as folder:
+        given = config(folder, iterations)
+        (folder / "study.toml").write_text(dumps(given.model_dump(mode="json", exclude_unset=True)))
+        words = [sys.executable, "-m", "dspodfl", "up", str(folder / "study.toml"), "-o", str(folder / "out"), "--quiet"]
+        began = time.monotonic()
+        subprocess.run(words, check=True)  # noqa: S603
+        seconds = time.monotonic() - began
+        assert list((folder / "out").glob("*.png"))
+    return seconds

@@ -95,6 +95,7 @@ class Runner:
         self._wait: dict[int, float] = {}
         self._refused: set[int] = set()
         self._steps = self._uses = 0
+        self._exchanged = False
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
         self._last_saved: float | None = None
@@ -212,6 +213,9 @@ class Runner:
                     connection.send(effect.message, effect.payload)
             elif isinstance(effect, Deliver):
                 self._inbox.put(effect.payloads)
+                if not self._exchanged:
+                    self._exchanged = True
+                    self.log.write("exchanged", k=effect.k)
             elif isinstance(effect, Store):
                 self._store(effect.checkpoint)
             elif isinstance(effect, Close):
