@@ -18,6 +18,7 @@ from .messages import Message as Message
 from .messages import Schema as Schema
 from .messages import packed as packed
 from .messages import packed_by_peer as packed_by_peer
+from .on_nodes import run_of_client as run_of_client
 from .on_nodes import runs_on_nodes as runs_on_nodes
 from .reference import all_clients as all_clients
 from .reference import client_loop as client_loop
@@ -70,6 +71,7 @@ __all__ = [
     "packed_by_peer",
     "plain_loop",
     "products",
+    "run_of_client",
     "runs_on_nodes",
     "shrunk",
     "simulate",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from dspodfl.engine.client_events import Block, Link
 from dspodfl.engine.client_step import ClientStep, NotOnNodesError, client_ends
 from dspodfl.engine.messages import Message
 from dspodfl.engine.run import Run
+from dspodfl.problem.data import restrict_to_clients
 
 _SHAPES = ((3, 2), (3,))
 
@@ -81,6 +83,20 @@ def probed(rule: Rule, layout: Layout, dtype: torch.dtype, *, directed: bool) ->
     theta = torch.zeros(1, layout.parameters, dtype=dtype)
     rule.step(theta, client_ends(rule.init(theta, 1), client.links), ClientStep(client, block, 0, echo))
     return messages
+
+
+def run_of_client(run: Run, i: int) -> Run:
+    """Return a run with the samples of one client alone: what a node needs of it.
+
+    Args:
+        run: The run, whose federation holds the client's samples.
+        i: The number of the client.
+
+    Returns:
+        The same run; its dataset has the training samples of this client and all test samples.
+    """
+    place = np.flatnonzero(run.data.number == i)
+    return replace(run, data=restrict_to_clients([run.data], [place])[0])
 
 
 def runs_on_nodes(rule: Rule, run: Run) -> str | None:
