@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 # --no-compile: modules are compiled when they are first imported, and most never are.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 SOURCES := src tests benchmarks scripts
+# worksteal: tests of one file stay in one process, and share what the file sets up.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test check lint types layers api coverage nightly goldens bench clean locked
 
@@ -13,17 +15,17 @@ demo: $(VENV)/.core
 	$(BIN)/dspodfl run
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST)
 
 check: lint types layers api test
 
 # The tests with the lines that they run; fails below the floor of [tool.coverage.report] in pyproject.toml.
 coverage: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(PYTEST) --cov --cov-report=term
 
-# Other random examples every time, and more of them.
+# Other random examples every time, and more of them; and the tests that are marked as long.
 nightly: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m 'long or not long'
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

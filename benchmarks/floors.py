@@ -27,10 +27,11 @@ from torch import nn
 from benchmarks.machine import Machine
 from dspodfl.algorithms.common_draw import Common, Skipping
 from dspodfl.algorithms.schedules import Sporadic
-from dspodfl.engine import Run
+from dspodfl.engine import Run, Stack
 from dspodfl.problem.models import Model
 
 _CYCLE = 1000  # iterations over which probabilities that change with the iteration are averaged
+_COUNTED = 500  # iterations whose events are counted, where probabilities are not known
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,10 @@ def activity(run: Run) -> Activity:
     """What a run is expected to do in an iteration."""
     if isinstance(run.schedule, Common) and not isinstance(run.schedule, Skipping):  # every client, all links together
         return Activity(run.clients, float(run.clients), 2.0 * run.rates.graph.links * run.schedule.probability)
-    assert isinstance(run.schedule, Sporadic)
+    if not isinstance(run.schedule, Sporadic):  # counted
+        (block,) = Stack([run]).blocks(_COUNTED, _COUNTED)
+        steps, uses = block.v.sum() / _COUNTED, (block.active != 0).sum() / _COUNTED
+        return Activity(run.clients, float(steps), 2.0 * float(uses))
     p, q = run.schedule.probabilities(np.arange(_CYCLE), run.rates)
     return Activity(run.clients, float(p.sum() / len(p)), 2.0 * float(q.sum() / len(q)))
 

@@ -15,7 +15,7 @@ from dspodfl.engine import Run
 from dspodfl.problem.models import Model
 
 
-class _Rows(CarefulLoop):
+class Rows(CarefulLoop):
     """A module a client, whose parameters and gradients are views of the rows of ``theta`` and ``gradient``."""
 
     def __init__(self, model: Model, run: Run, batch_size: int = 16, device: torch.device | str = "cpu") -> None:
@@ -43,7 +43,7 @@ class _Rows(CarefulLoop):
             self.loss(self.models[i](self.x[index]), self.y[index]).backward()
 
 
-class TrackingLoop(_Rows):
+class TrackingLoop(Rows):
     """Gradient tracking (DIGing) with sporadic clients and links; who does not compute costs nothing."""
 
     def __init__(self, model: Model, run: Run, batch_size: int = 16, device: torch.device | str = "cpu") -> None:
@@ -69,7 +69,7 @@ class TrackingLoop(_Rows):
         torch.mm(p, y, out=self.mixed)
 
 
-class ScaffnewLoop(_Rows):
+class ScaffnewLoop(Rows):
     """Scaffnew: corrected steps of all clients, and with a probability the average of all."""
 
     def __init__(self, model: Model, run: Run, batch_size: int = 16, device: torch.device | str = "cpu") -> None:
@@ -89,4 +89,4 @@ class ScaffnewLoop(_Rows):
 
 
 LOOPS = {"gradient_tracking": TrackingLoop, "scaffnew": ScaffnewLoop}
-"""Methods that have a loop."""
+"""Methods that have a loop of their own, and a speed to reach; the others have `benchmarks.rule_loop`."""

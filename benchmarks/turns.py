@@ -114,10 +114,10 @@ class Steady:
         lengths: list[int] = []
 
         def tick(k: int) -> None:
-            if k in (lengths[0], 2 * lengths[0]):
+            if not lengths or k in (lengths[0], 2 * lengths[0]):  # a block of a gated run is known after it
                 wait(self.device)
                 ends[k] = time.perf_counter()
-            if k == 2 * lengths[0]:
+            if lengths and k == 2 * lengths[0]:
                 raise _Enough
 
         try:

@@ -8,12 +8,13 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.turns import say
-from dspodfl.algorithms import Algorithm, Rule, make, named, own_graph, own_topology
+from dspodfl.algorithms import ALGORITHMS, Algorithm, Rule, make, named, own_graph, own_topology
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.engine import Run
 from dspodfl.errors import DataError
 from dspodfl.network import Graph
-from dspodfl.network.rates import Beta, FixedValues, Rates
+from dspodfl.network.laws import Beta, FixedValues
+from dspodfl.network.rates import Rates
 from dspodfl.network.topology import Static, WeightedTopology
 from dspodfl.problem.data import Dataset, Federation, load, partitions
 
@@ -105,11 +106,13 @@ def make_run(
 def make_method(
     name: str, graph: Graph, data: Federation, *, law: Beta | FixedValues = Beta(0.5, 0.5), **settings: float
 ) -> tuple[Run, Rule]:
-    """A run of a method that has its own rule, with that rule; on its own graph and weights, where it has some."""
-    schedule, rule = make(Algorithm(name, schedule=name, rule=name, settings=settings))
+    """A run of a method, with its rule; on its own graph and weights, where it has some."""
+    own_rule = name if ALGORITHMS[name].rule is not None else None
+    schedule, rule = make(Algorithm(name, schedule=name, rule=own_rule, settings=settings))
     base = WeightedTopology(Static(graph), "metropolis")
     own = own_graph(schedule, graph)
     rates = Rates(graph if own is None else own.graph, 0, law, law)
     topology = own_topology(schedule, base, rates, 0, own)
+    data = data.with_server(graph.n) if rates.graph.server else data
     run = Run(name, 0, topology=topology, rates=rates, schedule=schedule, data=data, learning_rate=Constant(0.01))
     return run, rule

@@ -2,13 +2,15 @@
 
     python -m scripts.algorithms_docs            # write the page
     python -m scripts.algorithms_docs --check    # is it current? (else exit 1)
+    python -m scripts.algorithms_docs reproduced/algorithms-ridge reproduced/algorithms-fmnist    # take numbers first
 
-What is between the two markers of the page is made here, and nothing else is touched. A test compares the page with it.
+What is between the markers of the page is made here, and nothing else is touched. A test compares the page with it.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scripts import algorithms_fmnist
 
 from dspodfl.algorithms import ALGORITHMS, Entry, Setting
 from dspodfl.algorithms.inverse_rates import SETTINGS
@@ -33,7 +36,11 @@ def page(text: str) -> str:
     """Give the page with the methods as the registry has them."""
     sections = "\n".join(section(name, entry) for name, entry in ALGORITHMS.items())
     text = _between(text, BEGIN, END, f"{table()}\n{shared_settings()}\n{sections}")
-    return _between(text, RIDGE_BEGIN, RIDGE_END, ridge_table(pd.read_csv(RIDGE)))
+    text = _between(text, RIDGE_BEGIN, RIDGE_END, ridge_table(pd.read_csv(RIDGE)))
+    found = algorithms_fmnist.numbers()
+    text = _between(text, algorithms_fmnist.BEGIN, algorithms_fmnist.END, algorithms_fmnist.table(found))
+    stands = algorithms_fmnist.standings(found)
+    return _between(text, algorithms_fmnist.STANDS_BEGIN, algorithms_fmnist.STANDS_END, stands)
 
 
 def _between(text: str, begin: str, end: str, made: str) -> str:
@@ -95,6 +102,7 @@ def section(name: str, entry: Entry) -> str:
     if entry.update:
         parts.append("\n".join(f"    {line}" for line in entry.update.splitlines()))
     parts.append(_facts(entry))
+    parts.append(f"![{entry.label} on the ridge problem](algorithms/ridge/{name}.png)")
     if entry.when:
         parts.append(entry.when)
     rows = list(_settings(entry))
@@ -157,10 +165,16 @@ def shared_settings() -> str:
     return "\n".join(rows) + "\n"
 
 
+def _experiment(folder: Path) -> str:
+    """The name of the experiment that a folder holds."""
+    return str(json.loads((folder / "result.json").read_text(encoding="utf-8"))["name"])
+
+
 def main() -> None:
-    """Write the page, or say whether it is current; from a folder, take the ridge problem."""
-    for folder in (word for word in sys.argv[1:] if not word.startswith("--")):
-        take_ridge(Path(folder))
+    """Write the page, or say whether it is current; from folders, take what was measured there."""
+    for folder in (Path(word) for word in sys.argv[1:] if not word.startswith("--")):
+        take = {algorithms_fmnist.NAME: algorithms_fmnist.take}.get(_experiment(folder), take_ridge)
+        take(folder)
     text = PAGE.read_text(encoding="utf-8")
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page(text), encoding="utf-8")

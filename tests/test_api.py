@@ -102,7 +102,8 @@ def test_a_name_that_is_defined_nowhere_is_refused(package):
         api_docs.rooms(folder)
 
 
-def test_check_says_what_is_out_of_date(monkeypatch, tmp_path, capsys):
+def test_check_says_what_is_out_of_date(rooms, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(api_docs, "rooms", lambda: rooms)
     monkeypatch.setattr(api_docs, "PAGE", tmp_path / "api.md")
     monkeypatch.setattr("sys.argv", ["api_docs", "--check"])
     assert api_docs.main() == 1 and "out of date" in capsys.readouterr().err

@@ -15,13 +15,15 @@ from benchmarks.loops import CarefulLoop, ResearchLoop, VmapLoop
 from benchmarks.machine import Machine, measure_machine
 from benchmarks.method_loops import LOOPS
 from benchmarks.rows import Bench, Report, Row
+from benchmarks.rule_loop import MATRIX_LOOPS, RuleLoop
 from benchmarks.table import duration, show
 from benchmarks.turns import Repeated, in_turns, ratio
 from tests.worlds import advance
 
+from dspodfl.algorithms import ALGORITHMS, evaluated_models, fitted
 from dspodfl.errors import DataError
-from dspodfl.network import Graph
-from dspodfl.network.rates import FixedValues
+from dspodfl.network import Graph, generate
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data import Dataset, Federation
 from dspodfl.problem.models import build
 
@@ -89,6 +91,27 @@ def test_the_tracking_loop_computes_at_those_who_step_and_keeps_the_sum_of_track
         loop.iterate()
     assert 0 < sum(asked) < 100
     torch.testing.assert_close(loop.mixed.sum(0), loop.gradient.sum(0), rtol=1e-4, atol=1e-5)
+
+
+DRAWS = {"choco", "gradskip"}
+"""Methods that draw words of their own, which their loops draw elsewhere."""
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {*LOOPS, *DRAWS}])
+def test_the_loop_of_any_method_computes_what_the_engine_computes(name):
+    data = same_samples(5)
+    model = build("svm", data.dataset.input_shape, data.dataset.outputs)
+    graph = generate("path", 5, 0) if name in cpu.TREES else worlds.squarest(5)
+    run, rule = worlds.make_method(name, graph, data)
+    rule = fitted(rule, tuple(tuple(shape) for shape in model.shapes.values()))
+    loop = MATRIX_LOOPS.get(name, RuleLoop)(model, run, rule, batch_size=4)
+    for _ in range(12):
+        loop.iterate()
+    start = [model.initial(run.seed).expand(run.clients, -1)]
+    (looks,) = advance([run], model, iterations=12, rule=rule, initial=start, dtype=torch.float32, batch=4)
+    assert not torch.equal(looks[-1].theta, looks[0].theta)
+    found = evaluated_models(rule, loop.vectors(), loop.state)
+    torch.testing.assert_close(found, looks[-1].theta, rtol=1e-3, atol=1e-5)
 
 
 # --- floors ---------------------------------------------------------------------------------------------------
@@ -188,9 +211,12 @@ def test_rows_of_one_run(tiny):
 
 
 def test_rows_of_methods(tiny):
-    rows = list(cpu.methods(BENCH, tiny))
-    assert [row.key for row in rows] == ["methods/gradient_tracking", "methods/scaffnew"]
-    assert all(row.careful > 0 and row.floor > 0 and row.met == (row.careful >= 8) for row in rows)
+    some = [*LOOPS, "gradskip", "relay", "fedavg", "extra"]
+    rows = list(cpu.methods(BENCH, tiny, names=some))
+    assert [row.key for row in rows] == [f"methods/{name}" for name in some]
+    assert sorted(cpu.METHODS) == sorted(ALGORITHMS)
+    least = {row.key: 8 if row.key.split("/")[1] in LOOPS else 1 for row in rows}
+    assert all(row.careful > 0 and row.floor > 0 and row.met == (row.careful >= least[row.key]) for row in rows)
 
 
 def test_rows_of_stacked_runs(tiny):

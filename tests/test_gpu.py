@@ -13,12 +13,12 @@ from dspodfl._kernels import triton_support as _triton
 from dspodfl.algorithms import local_table, with_local
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
-from dspodfl.engine import Stack
+from dspodfl.engine import Stack, simulate
 from dspodfl.engine.steppers import base as steppers
 from dspodfl.engine.steppers import cuda_base
 from dspodfl.network import generate
 from dspodfl.network.budget import Budget
-from dspodfl.network.rates import Beta
+from dspodfl.network.laws import Beta
 from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.problem import Problem
 from dspodfl.study.builder import build
@@ -293,3 +293,57 @@ def test_a_run_that_diverges_on_cuda_is_frozen_and_the_others_go_on(name):
     without = on_gpu([run for r, run in enumerate(runs) if r != 1], model, iterations=60, every=10)
     for one, other in zip([looks[r] for r in (0, 2, 3, 4)], without, strict=True):
         assert torch.allclose(one[-1].theta, other[-1].theta, rtol=0, atol=1e-5)
+
+
+GATED = ["dgd", {"name": "ef_hc", "settings": {"r": 0.1}}]
+
+
+@pytest.mark.parametrize("model", [{"name": "svm"}, {"name": "mlp"}])
+def test_where_models_decide_which_links_fire_a_study_on_cuda_is_that_on_the_cpu(model):
+    budget = {"iterations": 120, "precision": "fp64", "until": {"delay": 900.0}}
+    changes = {"model": model, "algorithms": GATED, "train": budget}
+    on_cpu, on_cuda = (run(config(**changes), device=device, record_events=True) for device in ("cpu", "cuda"))
+    assert on_cpu.metrics[EXACT].equals(on_cuda.metrics[EXACT])
+    assert on_cpu.metrics["delay_total"].equals(on_cuda.metrics["delay_total"])
+    for key, (events, _) in on_cpu.events.items():
+        assert np.array_equal(events.v_hat, on_cuda.events[key][0].v_hat)
+    uses = on_cpu.metrics.groupby("algorithm")["link_uses"].max()
+    assert 0 < uses["ef_hc"] < uses["dgd"]
+
+
+def test_where_models_decide_which_links_fire_nothing_is_read_between_evaluations():
+    from dspodfl.algorithms.methods.ef_hc import EventTriggered
+
+    model, dataset = MODELS["svm"]()
+    runs = [make_run("dgd", seed, data=dataset) for seed in range(3)]
+    seen = []
+
+    def quiet(k):
+        if k == 10:  # kernels are compiled by then
+            torch.cuda.set_sync_debug_mode("error")
+        if k == 59:
+            torch.cuda.set_sync_debug_mode("default")
+            seen.append(k)
+
+    try:
+        stack, start = Stack(runs), [scattered(model, run.clients, run.seed) for run in runs]
+        problem = Problem(model, [(one.seed, one.data) for one in runs], batch_size=4, device="cuda")
+        rule = Watched(EventTriggered(0.5), quiet)
+        for _ in simulate(stack, problem, rule, torch.cat(start), iterations=60, every=60):
+            pass
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert seen == [59]
+
+
+class Watched:
+    """A rule that says which iteration it is in."""
+
+    gates = True
+
+    def __init__(self, rule, heard):
+        self._rule, self._heard, self.init = rule, heard, rule.init
+
+    def step(self, theta, state, at):
+        self._heard(at.k)
+        return self._rule.step(theta, state, at)

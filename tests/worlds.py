@@ -13,7 +13,8 @@ from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.rules import RULES
 from dspodfl.engine import Counters, Run, Stack, simulate
 from dspodfl.network import Graph, generate
-from dspodfl.network.rates import Rates, Uniform
+from dspodfl.network.laws import Uniform
+from dspodfl.network.rates import Rates
 from dspodfl.network.topology import Static, WeightedTopology
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build, from_module

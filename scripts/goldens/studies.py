@@ -80,6 +80,7 @@ _METHODS = [
     "d2",
     "decentralized_scaffnew",
     "dfedavgm",
+    "ef_hc",
     "exact_diffusion",
     "extra",
     "fedavg",

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,3 +103,17 @@ def test_without_any_folder_that_can_be_written_to_the_code_runs(capsys, monkeyp
     monkeypatch.setattr(_cache._Cache._impl_class, "_locator_classes", [])
     found, said = hits(capsys)
     assert found == 0 and "compiled code cannot be kept" in said
+
+
+def test_code_is_compiled_again_when_the_module_that_it_uses_has_changed(folder, tmp_path, capsys):
+    used = tmp_path / "used.py"
+    used.write_text("one = 1")
+
+    def found():
+        function = _cache.cached(doubled, uses=SimpleNamespace(__file__=str(used)))
+        assert function(4) == 8
+        return sum(function.stats.cache_hits.values())
+
+    assert [found(), found()] == [0, 1]
+    used.write_text("three = 3")
+    assert [found(), found()] == [0, 1]

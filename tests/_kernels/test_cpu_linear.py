@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dspodfl._kernels.cpu import linear as compiled
@@ -140,7 +140,6 @@ def close(got, want, dtype):
     iterations=st.integers(0, 4),
     threads=st.integers(1, 2),
 )
-@settings(max_examples=250)
 def test_it_computes_what_the_plain_loop_computes(seed, dtype, n, threads, **shape):
     w = world(seed, dtype=dtype, sizes=(n,), **shape)
     assert close(advanced(w, threads), plain(**w), dtype)

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dspodfl._kernels.cuda import tiling as cuts
@@ -42,7 +42,6 @@ def large(shape):
 
 
 @given(PRODUCTS, st.booleans(), CHIPS)
-@settings(max_examples=300)
 def test_block_sizes_are_powers_of_two_and_fit_the_tensor_cores(args, backward, chip):
     for shape in (product(args, backward, chip), weight(args, chip)):
         for size in (shape.m, shape.n, shape.k):
@@ -50,7 +49,6 @@ def test_block_sizes_are_powers_of_two_and_fit_the_tensor_cores(args, backward, 
 
 
 @given(PRODUCTS, st.booleans(), CHIPS)
-@settings(max_examples=300)
 def test_no_block_reaches_over_the_end_of_a_taps_channels(args, backward, chip):
     channels, strided = args[3], args[5]
     for shape in (product(args, backward, chip), weight(args, chip)):
@@ -59,7 +57,6 @@ def test_no_block_reaches_over_the_end_of_a_taps_channels(args, backward, chip):
 
 
 @given(blocks=st.integers(1, 1000), room=st.integers(1, 450), most=st.integers(-1, 8))
-@settings(max_examples=300)
 @example(blocks=12, room=264, most=8)
 @example(blocks=131, room=132, most=8)
 def test_parting_a_sum_leaves_no_round_emptier_and_fewer_parts_would_not_fill_as_well(blocks, room, most):
@@ -71,7 +68,6 @@ def test_parting_a_sum_leaves_no_round_emptier_and_fewer_parts_would_not_fill_as
 
 
 @given(PRODUCTS, st.booleans(), CHIPS)
-@settings(max_examples=300)
 @example((1, 64, 64, 512, "tf32", False), True, (132, True))
 @example((3, 256, 512, 512, "tf32", False), False, (132, True))
 @example((3, 64, 512, 512, "bf16", False), True, (132, True))
@@ -85,7 +81,6 @@ def test_the_sum_of_a_product_has_at_most_eight_parts_and_only_where_blocks_leav
 
 
 @given(PRODUCTS, CHIPS)
-@settings(max_examples=300)
 @example((3, 4096, 64, 64, "tf32", False), (132, True))
 def test_the_parts_of_a_sum_over_pixels_fit_the_device_in_one_round(args, chip):
     clients, rows, out_channels, channels, *_ = args
@@ -98,7 +93,6 @@ def test_the_parts_of_a_sum_over_pixels_fit_the_device_in_one_round(args, chip):
 
 
 @given(PRODUCTS, st.booleans(), CHIPS)
-@settings(max_examples=300)
 @example((110, 16384, 256, 128, "tf32", False), False, (132, True))
 @example((110, 4096, 256, 256, "tf32", False), True, (132, True))
 def test_large_blocks_are_for_roomy_devices_with_plenty_to_do(args, backward, chip):

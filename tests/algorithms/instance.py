@@ -4,14 +4,16 @@ Each client holds one sample, so that every minibatch gives its full gradient. N
 of this instance; where a plausible wrong version of a method ends is said next to them.
 """
 
+import math
+
 import numpy as np
 import torch
-from tests.worlds import final, make_run, scattered
+from tests.worlds import final, make_run
 
 from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.engine import Stack, simulate
-from dspodfl.network import Events, Graph
-from dspodfl.network.rates import FixedValues
+from dspodfl.network import Graph
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem
@@ -43,9 +45,9 @@ _DATA = Dataset.from_arrays(X.astype(np.float32), Y.astype(np.float32), X.astype
 DATA = Federation(_DATA, tuple(np.arange(N)[:, None]), {})
 
 
-def models(rule, *, schedule="dspodfl", alpha=0.05, iterations=2000, d=1.0, b=1.0, graph=RING, seed=0, start=None):
-    """The models of a rule after some iterations, in float64. Shape: (8, 3)."""
-    run = make_run(
+def made_run(*, schedule="dspodfl", alpha=0.05, d=1.0, b=1.0, graph=RING, seed=0):
+    """A run on the instance."""
+    return make_run(
         schedule if isinstance(schedule, str) else "dspodfl",
         seed,
         data=DATA,
@@ -55,8 +57,37 @@ def models(rule, *, schedule="dspodfl", alpha=0.05, iterations=2000, d=1.0, b=1.
         schedule=None if isinstance(schedule, str) else schedule,
         learning_rate=Constant(alpha) if isinstance(alpha, float) else alpha,
     )
+
+
+def models(rule, *, iterations=2000, start=None, **how):
+    """The models of a rule after some iterations, in float64. Shape: (8, 3)."""
+    run = made_run(**how)
     initial = torch.zeros(run.clients, 3, dtype=torch.float64) if start is None else start
     return final([run], MODEL, iterations=iterations, rule=rule, initial=[initial])[0]
+
+
+def ended(rule, *, seeds, iterations=2000, **how):
+    """The models of each of some seeds after some iterations from 0, in float64."""
+    runs = [made_run(seed=seed, **how) for seed in seeds]
+    start = [torch.zeros(run.clients, 3, dtype=torch.float64) for run in runs]
+    return final(runs, MODEL, iterations=iterations, rule=rule, initial=start)
+
+
+def worst(rule, *, below, seeds=(0,), iterations=8000, every=500, **how):
+    """The largest error over some seeds once all stay below a tolerance from one look to the next, or at the end.
+
+    A method that is exact comes to the solution and stays there: nothing is run after that has been seen twice.
+    """
+    runs = [made_run(seed=seed, **how) for seed in seeds]
+    stack, before, largest = Stack(runs), False, math.inf
+    problem = Problem(MODEL, [(run.seed, run.data) for run in runs], batch_size=1, dtype=torch.float64)
+    start = torch.zeros(sum(run.clients for run in runs), 3, dtype=torch.float64)
+    for shot in simulate(stack, problem, rule, start, iterations=iterations, every=every):
+        largest = max(error(shot.models(rows)) for rows in stack.rows)
+        if before and largest < below:
+            break
+        before = largest < below
+    return largest
 
 
 class Loop:
@@ -104,30 +135,6 @@ class Loop:
 def gradient(i, theta):
     """∇F_i, NumPy. Shapes: (3,) -> (3,)."""
     return X[i] * (X[i] @ theta - Y[i]) + L2 * theta
-
-
-def arc_events(iterations, graph=DIGRAPH, seed=0, share=0.5):
-    """Random events of clients, and of both directions of each link; those that are not there fire too, in vain."""
-    random = np.random.default_rng(seed)
-    v = random.random((iterations, graph.n)) < share
-    return v, *(random.random((iterations, graph.links)) < share for _ in range(2))
-
-
-def arc_states(rule, v, there, back, *, graph=DIGRAPH, data=DATA, model=MODEL, start=None):
-    """What is trained, the state by name and the models after every iteration of such events, α = .05, in float64."""
-
-    def schedule(k, part, rates):
-        return Events(v[k], there[k], back[k])
-
-    run = make_run("dspodfl", 0, data=data, graph=graph, schedule=schedule, learning_rate=Constant(0.05))
-    start = scattered(model, graph.n, 0, torch.float64) if start is None else start
-    problem = Problem(model, [(0, data)], batch_size=1, dtype=torch.float64)
-    found = []
-    for shot in simulate(Stack([run]), problem, rule, start, iterations=len(v), every=1):
-        (piece,) = shot.state.pieces()
-        state = {name: values.clone() for name, values in piece.clients.items() if name.startswith("rule.")}
-        found.append((piece.clients["theta"].clone(), state, shot.theta.clone()))
-    return found
 
 
 def error(theta, of=OPTIMUM):

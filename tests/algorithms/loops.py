@@ -5,15 +5,11 @@ The tests of a method write its update in them, apart from its rule, and compare
 
 import numpy as np
 import torch
-from tests.algorithms.instance import DATA, L2, MODEL, RING, B, D, N, X, Y
-from tests.worlds import make_run
+from tests.algorithms import listed
+from tests.algorithms.instance import L2, RING, B, D, N, X, Y
 
 from dspodfl.algorithms.learning_rate import Diminishing
-from dspodfl.engine import Stack, simulate
-from dspodfl.network import Events, Graph
-from dspodfl.problem.data.dataset import Dataset, Federation
-from dspodfl.problem.models import build
-from dspodfl.problem.problem import Problem
+from dspodfl.network import Graph
 
 ITERATIONS = 50
 RATE = Diminishing(0.1, gamma=30.0)
@@ -22,50 +18,35 @@ COMPLETE = Graph.from_edges(N, [(i, j) for i in range(N) for j in range(i + 1, N
 START = np.random.default_rng(5).normal(size=(N, 3))
 
 
-class Listed:
-    """Events as they are given: (iterations, clients) and (iterations, links)."""
-
-    def __init__(self, v, v_hat):
-        self.v, self.v_hat = np.asarray(v, dtype=bool), np.asarray(v_hat, dtype=bool)
-
-    def __call__(self, k, part, rates):
-        return Events(self.v[k], self.v_hat[k])
-
-
 def random_events(seed=0, graph=RING, iterations=ITERATIONS):
     """Events of half of the clients and links, at random; some iterations have none at all."""
-    random = np.random.default_rng(seed)
-    v, v_hat = random.random((iterations, graph.n)) < 0.5, random.random((iterations, graph.links)) < 0.5
+    v, v_hat = listed.random_events(iterations, graph, seed)
     v[::7], v_hat[::5] = False, False
     return v, v_hat
 
 
-def states(rule, v, v_hat, *, q=B, p=D, graph=RING, alpha=RATE, model=MODEL, data=DATA):
-    """Models and state tensors after each of these events; q and p are what the schedule says of itself."""
-    run = make_run("dspodfl", 0, data=data, graph=graph, schedule=Listed(v, v_hat), learning_rate=alpha)
-    stack = Stack([run])
-    stack.probabilities = lambda k: np.broadcast_to(q, (1, graph.links))
-    stack.step_probabilities = lambda k: np.broadcast_to(p, (1, graph.n))
-    problem = Problem(model, [(0, data)], batch_size=1, dtype=torch.float64)
-    found = []
-    for shot in simulate(stack, problem, rule, torch.from_numpy(START.copy()), iterations=len(v), every=1):
-        (piece,) = shot.state.pieces()
-        tables = {name: values.clone() for name, values in piece.clients.items() if name.startswith("rule.")}
-        found.append((shot.models(stack.rows[0]).clone(), tables))
-    return found
+def states(rule, v, v_hat, **how):
+    """What a rule has after each of these events, from `START`, with `RATE`, and D and B for probabilities."""
+    defaults = {"start": torch.from_numpy(START), "alpha": RATE, "q": B, "p": D}
+    return listed.states(rule, v, v_hat, **(defaults | how))
 
 
 def played(rule, v, v_hat, **how):
     """The models of a rule after all of these events, as an array."""
-    return states(rule, v, v_hat, **how)[-1][0].numpy()
+    return states(rule, v, v_hat, **how)[-1].models.numpy()
 
 
-_NOTHING = Dataset.from_arrays(*(np.zeros(shape, np.float32) for shape in ((N, 3), N, (N, 3), N)))
-STILL = {"model": build("linear", (3,), 1), "data": Federation(_NOTHING, DATA.shards, {})}
+STILL = dict(zip(("model", "data"), listed.still(3), strict=True))
 """Clients whose gradients are all 0."""
 
 
+def beginning():
+    """Some models of all clients. Shape: (8, 3)."""
+    return torch.randn(N, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
 def gradient(i, theta):
+    """∇F_i of the instance at a model. Shape: (3,)."""
     return (X[i] @ theta - Y[i]) * X[i] + L2 * theta
 
 
@@ -95,8 +76,9 @@ def fired(v_hat_k, graph=RING):
     return [tuple(edge) for edge, fires in zip(graph.edges.tolist(), v_hat_k, strict=True) if fires]
 
 
-def mixed(x, links, r):
-    """Px, link by link."""
+def mixed(x, links, r=None):
+    """Px, link by link; Metropolis weights of the ring with chords unless others are given."""
+    r = r or weights()
     out = {i: value.copy() for i, value in x.items()}
     for i, j in links:
         out[i] += r[i, j] * (x[j] - x[i])

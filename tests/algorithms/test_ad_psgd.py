@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms.instance import DATA, EDGES, L2, MODEL, OPTIMUM, RING, D, N, X, Y, minimizer, models
-from tests.algorithms.instance_events import random_events, states
+from tests.algorithms.listed import random_events, states
 from tests.worlds import advance, make_run, scattered
 
 from dspodfl.algorithms import RULES, Algorithm, Constant, bytes_sent, make, named
 from dspodfl.algorithms.methods.ad_psgd import StaleGradients
 from dspodfl.network import Events, Graph, Part
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 
 RULE = StaleGradients()
 
@@ -49,11 +49,11 @@ def test_the_rule_is_its_plain_loop_under_random_events():
 def test_a_gradient_is_taken_at_the_model_after_the_last_step_of_its_client():
     """The staleness of a client is the number of iterations since its last step."""
     v, v_hat = random_events(30, seed=2, share=0.3)
-    found = states(RULE, v, v_hat, scattered(MODEL, N, 0, torch.float64))
+    found = states(RULE, v, v_hat)
     for k in range(30):
         for i in range(N):
             last = max((t + 1 for t in range(k) if v[t, i]), default=0)
-            assert torch.equal(found[k][1][i], found[last][0][i])
+            assert torch.equal(found[k].clients["rule.0"][i], found[last].theta[i])
 
 
 def pairwise(schedule, rule, iterations=200, start=None, d=1.0):

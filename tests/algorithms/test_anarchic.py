@@ -14,7 +14,8 @@ from dspodfl.algorithms.methods.anarchic import Anarchic
 from dspodfl.algorithms.star import Anarchy
 from dspodfl.errors import InputError
 from dspodfl.network import Part
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 
 CONTRACT = {"graph": SMALL, "moves_the_mean": True}
 B = np.resize(instance.B, N).tolist()

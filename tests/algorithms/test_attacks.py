@@ -11,14 +11,13 @@ from tests.algorithms.attacked import (
     COMPLETE,
     HONEST,
     START,
-    Listed,
     N,
+    P,
     consensus,
     offset,
-    random_events,
     spread,
-    still,
 )
+from tests.algorithms.listed import Listed, random_events, still
 from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.worlds import MODELS, advance, erdos_renyi, final, make_run
@@ -203,8 +202,15 @@ def runs_of(kind, n=7):
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
-@pytest.mark.parametrize("rule", RULES_UNDER_ATTACK, ids=str)
+def pairs(short):
+    """Every kind with every rule; all but some of them are for the long tests."""
+    for k, kind in enumerate(KINDS):
+        for r, rule in enumerate(RULES_UNDER_ATTACK):
+            marks = () if short(k, r) else pytest.mark.long
+            yield pytest.param(kind, rule, id=f"{type(kind).__name__}-{rule}", marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "rule"), list(pairs(lambda k, r: k == 0 or r == k % len(RULES_UNDER_ATTACK))))
 def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
     model, _ = MODELS["svm"]()
     runs = runs_of(kind)
@@ -215,8 +221,9 @@ def test_stacked_is_alone_and_split_over_ranks_is_whole(kind, rule):
     assert_the_same(runs, model, looks, rule=rule, close=1e-9)
 
 
-@pytest.mark.parametrize("kind", [Alie(1.0), Noise(0.5)], ids=lambda kind: type(kind).__name__)
-@pytest.mark.parametrize("rule", RULES_UNDER_ATTACK, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "rule"), list(zip([Alie(1.0), Noise(0.5)] * 2, RULES_UNDER_ATTACK, strict=True)), ids=str
+)
 def test_resumed_anywhere_is_in_one_go_to_the_last_bit(kind, rule):
     model, _ = MODELS["svm"]()
     assert_any_state_is_gone_on_from(runs_of(kind), model, rule=rule)
@@ -240,7 +247,7 @@ def test_runs_under_different_attacks_do_not_advance_together():
 
 
 def test_honest_clients_are_the_others():
-    _, data = still()
+    _, data = still(P, N)
     run = make_run("dspodfl", 0, data=data, graph=COMPLETE, attack=Attack(ATTACKERS, SignFlip()))
     assert run.honest.tolist() == list(range(8))
     assert make_run("dspodfl", 0, data=data, graph=COMPLETE).honest.tolist() == list(range(N))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms import instance
-from tests.algorithms.attacked import COMPLETE, HONEST, START, consensus, random_events, still, trained
+from tests.algorithms.attacked import COMPLETE, HONEST, START, N, P, consensus, trained
+from tests.algorithms.listed import random_events, still
 from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.worlds import MODELS, erdos_renyi, final, make_run, scattered
@@ -79,7 +80,7 @@ def test_b_attackers_do_no_harm_whatever_they_send(value):
 
 
 def test_graphs_with_too_few_neighbours_are_refused():
-    _, data = still()
+    _, data = still(P, N)
     run = make_run("dspodfl", 0, data=data, graph=COMPLETE)
     Bridge(4).check(run.topology, run.rates)
     with pytest.raises(

@@ -16,7 +16,7 @@ from dspodfl.algorithms.compressors import COMPRESSORS, contraction
 from dspodfl.algorithms.methods.choco import Choco
 from dspodfl.algorithms.rules import AdaptThenCombine
 from dspodfl.errors import InputError
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.rng import Stream
 
 NEIGHBOURS = {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms import instance
-from tests.algorithms.attacked import ATTACKERS, HONEST, START, N, consensus, random_events, trained
+from tests.algorithms.attacked import ATTACKERS, HONEST, START, N, consensus, trained
 from tests.algorithms.instance import B, D
+from tests.algorithms.listed import random_events
 from tests.worlds import scattered
 
 from dspodfl.algorithms import ALGORITHMS, Algorithm, bytes_sent, make

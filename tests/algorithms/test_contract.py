@@ -1,7 +1,10 @@
-"""What every registered rule must pass: the properties of docs/algorithms.md, one parametrized list."""
+"""What every registered rule must pass: the properties of docs/algorithms.md, one parametrized list.
 
-from dataclasses import replace
-from functools import cache
+A rule that runs on directed graphs must pass them there as well, where each direction of a link fires by itself.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -10,17 +13,16 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms import instance
-from tests.algorithms.instance import RING, N
+from tests.algorithms.instance import DIGRAPH, RING, N
+from tests.algorithms.listed import arc_events, random_events, shots, states, still
 from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.worlds import MODELS, final, make_run, scattered
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, Constant, make
-from dspodfl.engine import Stack, leaves, link_leaves, simulate
-from dspodfl.network import Events, Graph
-from dspodfl.problem.data.dataset import Dataset, Federation
-from dspodfl.problem.models import build
-from dspodfl.problem.problem import Problem
+from dspodfl.algorithms import ALGORITHMS, Algorithm, make, runs_directed
+from dspodfl.engine import leaves, link_leaves
+from dspodfl.network import Graph
+from dspodfl.problem.data.dataset import Federation
 
 RULES = [name for name, entry in ALGORITHMS.items() if entry.rule is not None]
 
@@ -32,23 +34,15 @@ def facts(name):
     where all gradients are 0, the mean of the models does not stay; ``without_consensus``: nor do models become equal;
     ``draws``: it draws at the address of a client, so that relabelled clients have other models; ``iterations``: until
     an exact method is at the solution of the instance (8000); ``graph``: the graph of 8 clients that it is tested on,
-    where it does not run on the ring with chords.
+    where it does not run on the ring with chords; ``pushes``: on a directed graph it keeps the sums of what it trains
+    and of its weights, the first of its state.
     """
     there = find_spec(f"tests.algorithms.test_{name}") is not None
     return getattr(import_module(f"tests.algorithms.test_{name}"), "CONTRACT", {}) if there else {}
 
 
 FACTS = {name: facts(name) for name in RULES}
-
-
-def graph_of(name):
-    """The graph of 8 clients that a method is tested on."""
-    return FACTS[name].get("graph", RING)
-
-
-def without(fact):
-    """The rules that a fact does not hold for."""
-    return [name for name in RULES if not FACTS[name].get(fact)]
+DIRECTED = [name for name in RULES if ALGORITHMS[name].directed]
 
 
 def made(name):
@@ -56,172 +50,194 @@ def made(name):
     return make(Algorithm(name, schedule=name, rule=name, settings=FACTS.get(name, {}).get("settings", {})))
 
 
-@cache
-def still(p=5):
-    """Clients whose gradients are all 0. Gives a model and a federation of 8 clients."""
-    x, y = np.zeros((N, p), dtype=np.float32), np.zeros(N, dtype=np.float32)
-    data = Federation(Dataset.from_arrays(x, y, x, y), tuple(np.arange(N)[:, None]), {})
-    return build("linear", (p,), 1), data
+@dataclass(frozen=True)
+class Case:
+    """A method on the graph that it is tested on: with links, or with arcs."""
+
+    name: str
+    arcs: bool = False
+
+    def __str__(self):
+        return f"{self.name}-arcs" if self.arcs else self.name
+
+    @property
+    def graph(self):
+        return DIGRAPH if self.arcs else FACTS[self.name].get("graph", RING)
+
+    @property
+    def rule(self):
+        return made(self.name)[1]
+
+    def events(self, iterations, **how):
+        """Random events of the clients and links of the graph, or of its clients and both directions of its links."""
+        return (arc_events if self.arcs else random_events)(iterations, self.graph, **how)
+
+    def fired(self, events, k):
+        """Which links fire at k, in a direction that they have. Shape: (links,)."""
+        if not self.arcs:
+            return events[1][k]
+        return (events[1][k] & self.graph.arcs[:, 0]) | (events[2][k] & self.graph.arcs[:, 1])
+
+    def states(self, *events, **how):
+        return states(self.rule, *events, **({"graph": self.graph} | how))
+
+    def runs(self, n=7):
+        """Two runs on random graphs, or on random digraphs, and then one on an undirected graph as well."""
+        schedule, _ = made(self.name)
+        _, data = MODELS["svm"]()
+        run = partial(make_run, "dspodfl", data=data, schedule=schedule)
+        graph = FACTS[self.name].get("graph")
+        if not self.arcs:
+            return [run(seed, n=n, graph=graph) for seed in range(2)]
+        return [*(run(seed, graph=digraph(n, seed)) for seed in range(2)), run(0, n=n, graph=graph)]
 
 
-class Listed:
-    """Events as they are given: (iterations, clients) and (iterations, links); firing probabilities of ½."""
-
-    independent = True
-
-    def __init__(self, v, v_hat):
-        self.v, self.v_hat = np.asarray(v, dtype=bool), np.asarray(v_hat, dtype=bool)
-
-    def __call__(self, k, part, rates):
-        return Events(self.v[k], self.v_hat[k])
+def digraph(n, seed):
+    """A ring of arcs, and others at random."""
+    pairs = np.argwhere(np.random.default_rng(seed).random((n, n)) < 0.35)
+    return Graph.from_arcs(n, [*((i, (i + 1) % n) for i in range(n)), *((i, j) for i, j in pairs.tolist() if i != j)])
 
 
-class Told(Listed):
-    """The same, for the engine: it is called for its events, and knows probabilities."""
-
-    def probabilities(self, k, rates):
-        return np.full((1, self.v.shape[1]), 0.5), np.full((1, self.v_hat.shape[1]), 0.5)
-
-    def constant(self, rates):
-        return True
+CASES = [*map(Case, RULES), *(Case(name, arcs=True) for name in DIRECTED)]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-def random_events(iterations, graph=RING, seed=0, share=0.5):
-    random = np.random.default_rng(seed)
-    return random.random((iterations, graph.n)) < share, random.random((iterations, graph.links)) < share
+def cases_without(fact):
+    """The cases of rules that a fact does not hold for; what facts say is said of links."""
+    return pytest.mark.parametrize("case", [c for c in CASES if c.arcs or not FACTS[c.name].get(fact)], ids=str)
 
 
-def states(rule, v, v_hat, *, graph=RING, data=None, model=None, start=None, alpha=0.05):
-    """Models and the tensors of the state after every iteration of listed events, in float64."""
-    model, data = model or instance.MODEL, data or instance.DATA
-    run = make_run("dspodfl", 0, data=data, graph=graph, schedule=_Unknown(v, v_hat), learning_rate=Constant(alpha))
-    start = scattered(model, graph.n, 0, torch.float64) if start is None else start
-    problem = Problem(model, [(0, data)], batch_size=1, dtype=torch.float64)
-    found = []
-    stack = Stack([run])
-    stack.probabilities = lambda k: np.full((1, graph.links), 0.5)
-    for shot in simulate(stack, problem, rule, start, iterations=len(v), every=1):
-        pieces = list(shot.state.pieces())
-        (piece,) = pieces
-        found.append((piece.clients["theta"].clone(), _tensors(piece.clients), _tensors(piece.ends)))
-    return found
+def test_entries_say_which_rules_run_on_directed_graphs():
+    assert [name for name in RULES if runs_directed(made(name)[1])] == DIRECTED
+    assert not any(entry.directed for entry in ALGORITHMS.values() if entry.rule is None)
 
 
-def _tensors(table):
-    return {name: values.clone() for name, values in table.items() if name.startswith("rule.")}
+@every_case
+def test_without_events_nothing_changes_to_the_bit(case):
+    events = case.events(12)
+    for some in events:
+        some[8:] = False
+    found = case.states(*events)
+    for after in found[9:]:
+        assert torch.equal(after.theta, found[8].theta)
+        assert all(torch.equal(values, found[8].clients[key]) for key, values in after.clients.items())
+        assert all(torch.equal(values, found[8].ends[key]) for key, values in after.ends.items())
+    assert not torch.equal(found[8].theta, found[0].theta)
 
 
-class _Unknown(Listed):
-    independent = False
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_without_events_nothing_changes_to_the_bit(name):
-    v, v_hat = random_events(12, graph_of(name))
-    v[8:], v_hat[8:] = False, False
-    found = states(made(name)[1], v, v_hat, graph=graph_of(name))
-    for theta, clients, ends in found[9:]:
-        assert torch.equal(theta, found[8][0])
-        assert all(torch.equal(values, found[8][1][key]) for key, values in clients.items())
-        assert all(torch.equal(values, found[8][2][key]) for key, values in ends.items())
-    assert not torch.equal(found[8][0], found[0][0])
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_only_clients_with_events_change_and_only_the_memory_of_links_that_fire(name):
-    graph = graph_of(name)
-    v, v_hat = random_events(10, graph, share=0.25)
-    found = states(made(name)[1], v, v_hat, graph=graph)
-    for k, (before, after) in enumerate(pairwise(found)):
-        touched = v[k].copy()
-        touched[graph.edges[v_hat[k]].ravel()] = True
+@every_case
+def test_only_clients_with_events_change_and_only_the_memory_of_links_that_fire(case):
+    events = case.events(10, share=0.2)
+    some = False
+    for k, (before, after) in enumerate(pairwise(case.states(*events))):
+        fired, touched = case.fired(events, k), events[0][k].copy()
+        touched[case.graph.edges[fired].ravel()] = True
         same = torch.from_numpy(~touched)
-        assert torch.equal(before[0][same], after[0][same])
-        assert all(torch.equal(before[1][key][same], after[1][key][same]) for key in before[1])
-        silent = torch.from_numpy(np.repeat(~v_hat[k], 2))
-        assert all(torch.equal(before[2][key][silent], after[2][key][silent]) for key in before[2])
+        some |= bool(same.any())
+        assert torch.equal(before.theta[same], after.theta[same])
+        assert all(torch.equal(before.clients[key][same], after.clients[key][same]) for key in before.clients)
+        silent = torch.from_numpy(np.repeat(~fired, 2))
+        assert all(torch.equal(before.ends[key][silent], after.ends[key][silent]) for key in before.ends)
+    assert some
 
 
-@pytest.mark.parametrize("name", without("moves_the_mean"))
+@pytest.mark.parametrize("name", [name for name in RULES if not FACTS[name].get("moves_the_mean")])
 def test_without_gradients_the_mean_stays(name):
+    case, (model, data) = Case(name), still()
+    first, last = case.states(*case.events(200), model=model, data=data, every=200)
+    assert (last.theta.mean(dim=0) - first.theta.mean(dim=0)).abs().max() < 1e-12
+
+
+@cases_without("without_consensus")
+def test_without_gradients_models_become_equal(case):
     model, data = still()
-    graph = graph_of(name)
-    found = states(made(name)[1], *random_events(200, graph), graph=graph, model=model, data=data)
-    apart = (found[-1][0].mean(dim=0) - found[0][0].mean(dim=0)).abs().max()
-    assert apart < 1e-12
+    found = shots(case.rule, *case.events(3000), graph=case.graph, model=model, data=data, every=500)
+    first = next(found)
+    for after in found:
+        models = after.models if case.arcs else after.theta
+        if (models - models.mean(dim=0)).abs().max() < 1e-6:
+            break
+    assert (models - models.mean(dim=0)).abs().max() < 1e-6
+    if case.arcs and FACTS[case.name].get("pushes"):
+        assert (after.theta.sum(dim=0) - first.theta.sum(dim=0)).abs().max() < 1e-12
+        assert abs(after.clients["rule.0"].sum() - N) < 1e-12
+        assert (models - first.theta.mean(dim=0)).abs().max() < 1e-6
+        assert (after.clients["rule.0"] - 1).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", without("without_consensus"))
-def test_without_gradients_models_become_equal(name):
-    model, data = still()
-    graph = graph_of(name)
-    found = states(made(name)[1], *random_events(3000, graph), graph=graph, model=model, data=data)
-    assert (found[-1][0] - found[-1][0].mean(dim=0)).abs().max() < 1e-6
+def relabelled(graph, order, events):
+    """The graph where client i is called order[i], and the same events there."""
+    v = np.empty_like(events[0])
+    v[:, order] = events[0]
+    of_arc = {}
+    for e, (i, j) in enumerate(graph.edges.tolist()):
+        of_arc[order[i], order[j]], of_arc[order[j], order[i]] = events[1][:, e], events[-1][:, e]
+    if graph.directed:
+        other = Graph.from_arcs(graph.n, order[graph.arc_list])
+    else:
+        other = Graph.from_edges(graph.n, [tuple(sorted(edge)) for edge in order[graph.edges].tolist()])
+        other = replace(other, server=graph.server)
+    ways = [other.edges, other.edges[:, ::-1]][: len(events) - 1]
+    return other, (v, *(np.stack([of_arc[pair] for pair in map(tuple, ends.tolist())], axis=1) for ends in ways))
 
 
-@pytest.mark.parametrize("name", without("draws"))
-def test_relabelled_clients_have_the_same_models(name):
-    graph = graph_of(name)
+@cases_without("draws")
+def test_relabelled_clients_have_the_same_models(case):
+    graph, events = case.graph, case.events(40)
     order = np.random.default_rng(1).permutation(graph.clients)  # client i becomes order[i]
     order = np.append(order, N - 1) if graph.server else order  # a server is the last
-    edges = order[graph.edges]
-    other = Graph.from_edges(N, [tuple(sorted(edge)) for edge in edges.tolist()])
-    other = replace(other, server=graph.server)
-    place = [next(e for e, edge in enumerate(other.edges.tolist()) if edge == sorted(one)) for one in edges.tolist()]
-    v, v_hat = random_events(40, graph)
-    new_v, new_v_hat = np.empty_like(v), np.empty_like(v_hat)
-    new_v[:, order], new_v_hat[:, place] = v, v_hat
-    shards = [np.array([int(i)]) for i in np.argsort(order)]
-    data = Federation(instance.DATA.dataset, tuple(shards), {})
+    other, same_events = relabelled(graph, order, events)
+    data = Federation(instance.DATA.dataset, tuple(np.array([int(i)]) for i in np.argsort(order)), {})
     start = scattered(instance.MODEL, N, 0, torch.float64)
     moved = torch.empty_like(start)
     moved[order] = start
-    rule = made(name)[1]
-    here = states(rule, v, v_hat, graph=graph, start=start)[-1][0]
-    there = states(rule, new_v, new_v_hat, graph=other, data=data, start=moved)[-1][0]
+    here = case.states(*events, start=start)[-1].models
+    there = case.states(*same_events, graph=other, data=data, start=moved)[-1].models
     assert (there[order] - here).abs().max() < 1e-9
 
 
-def runs_of(name, model="svm", n=7):
-    schedule, _ = made(name)
-    _, data = MODELS[model]()
-    graph = FACTS[name].get("graph")
-    return [make_run("dspodfl", seed, n=n, graph=graph, data=data, schedule=schedule) for seed in range(2)]
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_stacked_is_alone_to_the_bit(name):
+@every_case
+def test_stacked_is_alone_to_the_bit(case):
     model, _ = MODELS["svm"]()
-    runs, (_, rule) = runs_of(name), made(name)
+    runs, rule = case.runs(), case.rule
     for run, found in zip(runs, final(runs, model, iterations=30, rule=rule), strict=True):
         (alone,) = final([run], model, iterations=30, rule=rule)
         assert torch.equal(alone, found)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_split_over_ranks_is_whole(name):
+@every_case
+def test_split_over_ranks_is_whole(case):
     model, _ = MODELS["svm"]()
-    runs, (_, rule) = runs_of(name), made(name)
+    runs, rule = case.runs(), case.rule
     looks, _, _ = split_up(runs, model, 3, rule=rule)
     assert_the_same(runs, model, looks, rule=rule, close=1e-9)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_resumed_anywhere_is_in_one_go_to_the_last_bit(name):
+@every_case
+def test_resumed_anywhere_is_in_one_go_to_the_last_bit(case):
     model, _ = MODELS["svm"]()
-    assert_any_state_is_gone_on_from(runs_of(name), model, rule=made(name)[1])
+    assert_any_state_is_gone_on_from(case.runs(), model, rule=case.rule)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ALGORITHMS.items() if entry.exact])
-def test_an_exact_method_stays_at_the_solution(name):
-    """Run to the solution, then on: random events move nothing any more."""
-    schedule, rule = made(name)
-    sporadic = ALGORITHMS[name].sporadic
-    graph = schedule.graph(RING) if hasattr(schedule, "graph") else RING  # a method may have a graph of its own
-    d, b = (instance.D.tolist(), np.resize(instance.B, graph.links).tolist()) if sporadic else (1.0, 1.0)
-    iterations = FACTS[name].get("iterations", 8000)
-    theta = instance.models(rule, schedule=schedule, iterations=iterations, d=d, b=b, graph=graph)
-    assert instance.error(theta) < 1e-10
+EXACT = [name for name, entry in ALGORITHMS.items() if entry.exact]
+
+
+@pytest.mark.parametrize(
+    "case", [*map(Case, EXACT), *(Case(name, arcs=True) for name in DIRECTED if name in EXACT)], ids=str
+)
+def test_an_exact_method_stays_at_the_solution(case):
+    """Run to the solution, then on: random events move nothing any more. Several seeds where events are sporadic."""
+    schedule, rule = made(case.name)
+    sporadic, graph, how = ALGORITHMS[case.name].sporadic, RING, {"schedule": schedule}
+    if case.arcs:
+        graph, how = DIGRAPH, {}
+    elif hasattr(schedule, "graph"):  # a method may have a graph of its own
+        graph = schedule.graph(RING)
+    b = 0.5 if case.arcs else np.resize(instance.B, graph.links).tolist()
+    d, b = (instance.D.tolist(), b) if sporadic or case.arcs else (1.0, 1.0)
+    seeds = (11, 12, 13) if sporadic and not case.arcs else (0,)
+    how |= {"iterations": FACTS[case.name].get("iterations", 8000), "d": d, "b": b, "graph": graph}
+    assert instance.worst(rule, seeds=seeds, below=1e-10, **how) < 1e-10
 
 
 def test_the_state_of_every_rule_can_be_saved():

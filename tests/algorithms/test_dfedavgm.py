@@ -1,10 +1,11 @@
-"""DFedAvgM: momentum within a round of local steps, which begins anew after each exchange."""
+"""DFedAvgM: momentum within a round of local steps, which starts again at 0 after each exchange."""
 
 import numpy as np
 import pytest
 from tests.algorithms import instance
 from tests.algorithms.instance import EDGES, N
-from tests.algorithms.local_loops import beginning, events, gradient, mixed, states
+from tests.algorithms.listed import random_events, states
+from tests.algorithms.loops import beginning, gradient, mixed
 
 from dspodfl.algorithms import Algorithm, bytes_sent, local, make, with_local
 from dspodfl.algorithms.methods.dfedavgm import RoundMomentum
@@ -18,7 +19,7 @@ def made(**settings):
 
 def ends(rule, alpha=0.02):
     schedule, _ = made(period=5)
-    return instance.error(instance.models(rule, schedule=schedule, alpha=alpha, iterations=6000))
+    return instance.error(instance.models(rule, schedule=schedule, alpha=alpha, iterations=3000))
 
 
 KEPT = with_local(RULES["adapt_then_combine"], local.momentum(0.9))
@@ -54,7 +55,7 @@ def plain_loop(start, v, v_hat, alpha, beta):
 
 @pytest.mark.parametrize("share", [0.5, 0.2])
 def test_it_is_its_plain_loop_under_any_events(share):
-    v, v_hat = events(50, share=share)
+    v, v_hat = random_events(50, share=share)
     start = beginning()
     found = states(RoundMomentum(0.9), v, v_hat, start=start, alpha=0.1)[-1][0].numpy()
     assert np.abs(found - plain_loop(start.numpy(), v, v_hat, 0.1, 0.9)).max() < 1e-10

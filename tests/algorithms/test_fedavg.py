@@ -15,7 +15,8 @@ from dspodfl.algorithms.star import Rounds
 from dspodfl.algorithms.with_server import is_server, told
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, Part
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 
 CONTRACT = {"graph": SMALL, "moves_the_mean": True, "settings": {"steps": 2}}
 
@@ -26,7 +27,7 @@ def final(rule, *, share=1.0, **how):
 
 @pytest.mark.parametrize(("alpha", "found"), [(0.1, 0.0196), (0.05, 0.0111), (0.025, 0.0059)])
 def test_five_local_steps_stall_at_a_distance_that_halves_with_the_step(alpha, found):
-    assert of_server(final(FedAvg(5), alpha=alpha, iterations=4000)) == pytest.approx(found, abs=1e-4)
+    assert of_server(final(FedAvg(5), alpha=alpha, iterations=2000)) == pytest.approx(found, abs=1e-4)
 
 
 def test_one_step_of_all_is_gradient_descent():

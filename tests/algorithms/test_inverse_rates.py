@@ -14,7 +14,7 @@ from dspodfl.algorithms import Algorithm, Constant, inverse_cap, named
 from dspodfl.algorithms.inverse_rates import DEFAULT_CAP
 from dspodfl.engine import Stack, plain_loop
 from dspodfl.errors import ConfigError, InputError
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.study.builder import build
 
 OF_RATES = torch.from_numpy(minimizer(D))
@@ -30,8 +30,8 @@ def test_the_average_model_ends_near_the_minimizer_of_the_mean_with_them_and_of_
     cap, from_mean, from_weighted
 ):
     start = [torch.zeros(N, 3, dtype=torch.float64)]
-    (looks,) = advance([world(cap)], MODEL, iterations=40_000, every=20, initial=start, batch=1)
-    late = torch.stack([look.theta.mean(dim=0) for look in looks if look.iteration > 20_000]).mean(dim=0)
+    (looks,) = advance([world(cap)], MODEL, iterations=24_000, every=40, initial=start, batch=1)
+    late = torch.stack([look.theta.mean(dim=0) for look in looks if look.iteration > 12_000]).mean(dim=0)
     assert float((late - OPTIMUM).norm()) == pytest.approx(from_mean, abs=0.02)
     assert float((late - OF_RATES).norm()) == pytest.approx(from_weighted, abs=0.02)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms import instance
-from tests.algorithms.local_loops import beginning, events, states
+from tests.algorithms.listed import random_events, states
+from tests.algorithms.loops import beginning
 
 from dspodfl.algorithms import local, local_table, with_local
 from dspodfl.algorithms.rules import RULES
@@ -50,11 +51,11 @@ def by_torch(optimizer, start, v):
 
 def apart(transformation, optimizer):
     """How far isolated clients are from torch.optim, at most, over 100 iterations with random v."""
-    v, v_hat = events(STEPS)
+    v, v_hat = random_events(STEPS)
     start = beginning()
     rule = with_local(RULES["simultaneous"], transformation)
     found = states(rule, v, np.zeros_like(v_hat), start=start, alpha=ALPHA)
-    ours = torch.stack([theta for theta, _ in found[1:]])
+    ours = torch.stack([after.theta for after in found[1:]])
     return float((ours - by_torch(optimizer, start, v)).abs().max())
 
 

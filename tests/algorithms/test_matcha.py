@@ -22,7 +22,8 @@ from dspodfl.algorithms.matchings import (
 from dspodfl.engine import plain_loop
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, Part, generate
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 
 LONG = 20_000
 SIGMAS = 5

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms.instance import DATA, MODEL, RING, D, N
-from tests.algorithms.instance_events import still
+from tests.algorithms.listed import still
 from tests.worlds import advance, make_run, scattered
 
 from dspodfl.algorithms import RULES, Constant, named
 from dspodfl.algorithms.clocks import PairwiseGossip, shares, wakes
 from dspodfl.engine import plain_loop
 from dspodfl.network import Graph, Part
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 
 LONG = 20_000
 SIGMAS = 5

@@ -93,8 +93,8 @@ def test_consensus_is_slower_than_with_whole_models_and_as_cheap_by_numbers_sent
 
 
 def test_both_ends_of_a_link_know_the_same_vector_of_length_1_and_the_same_turn():
-    for _, _, ends in consensus(PowerGossip(), 40, 0.5)[10:]:
-        vector, turn, side = ends.values()
+    for after in consensus(PowerGossip(), 40, 0.5)[10:]:
+        vector, turn, side = after.ends.values()
         assert torch.equal(vector[0::2], vector[1::2])
         assert torch.equal(turn[0::2], turn[1::2])
         assert torch.equal(side[0::2], -side[1::2])

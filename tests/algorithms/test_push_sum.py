@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms import instance
-from tests.algorithms.instance import DIGRAPH, RING, Loop, N, arc_events, arc_states
+from tests.algorithms.instance import DIGRAPH, RING, Loop, N
+from tests.algorithms.listed import arc_events, states
 from tests.worlds import final, make_run
 
 from dspodfl.algorithms import bytes_sent
 from dspodfl.algorithms.methods.push_sum import PushSum
 from dspodfl.algorithms.rules import AdaptThenCombine
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.problem.data.dataset import Dataset, Federation
 from dspodfl.problem.models import build
 
@@ -85,20 +86,20 @@ def test_on_an_undirected_graph_it_is_gossip_sgd_and_weights_stay_one():
     how = {"d": instance.D.tolist(), "b": instance.B.tolist(), "iterations": 300}
     pushed, mixed = (instance.models(rule, **how) for rule in (PushSum(), AdaptThenCombine()))
     assert (pushed - mixed).abs().max() < 1e-12
-    weights = arc_states(PushSum(), *arc_events(50, RING), graph=RING)[-1][1]["rule.0"]
+    weights = states(PushSum(), *arc_events(50, RING), graph=RING)[-1][1]["rule.0"]
     assert (weights - 1).abs().max() < 1e-12
 
 
 def test_it_is_the_plain_loop_over_clients_and_arcs():
     events = arc_events(50, seed=3)
-    found = arc_states(PushSum(), *events)
+    found = states(PushSum(), *events, graph=DIGRAPH)
     loop = Loop(events)
     x, w = (dict(enumerate(rows)) for rows in (found[0][0].numpy(), np.ones(N)))
     for k in range(len(loop)):
         x = {i: x[i] - 0.05 * instance.gradient(i, x[i] / w[i]) if loop.steps(k, i) else x[i] for i in x}
         x, w = loop.pushed(k, x), loop.pushed(k, w)
     assert np.abs(found[-1][0].numpy() - np.stack([x[i] for i in range(N)])).max() < 1e-10
-    assert np.abs(found[-1][2].numpy() - np.stack([x[i] / w[i] for i in range(N)])).max() < 1e-10
+    assert np.abs(found[-1].models.numpy() - np.stack([x[i] / w[i] for i in range(N)])).max() < 1e-10
 
 
 @pytest.mark.parametrize("p", [1, 10])

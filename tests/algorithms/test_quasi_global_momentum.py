@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.algorithms import instance
 from tests.algorithms.instance import EDGES, N
-from tests.algorithms.local_loops import beginning, events, gradient, mixed, states
+from tests.algorithms.listed import random_events, states, still
+from tests.algorithms.loops import beginning, gradient, mixed
 
 from dspodfl.algorithms import Algorithm, bytes_sent, local, make, with_local
 from dspodfl.algorithms.methods.quasi_global_momentum import QuasiGlobal
@@ -52,21 +53,22 @@ def plain_loop(start, v, v_hat, alpha, beta, mu):
 
 @pytest.mark.parametrize(("beta", "mu"), [(0.9, 0.9), (0.5, 0.8)])
 def test_it_is_its_plain_loop(beta, mu):
-    v, v_hat = events(50)
+    v, v_hat = random_events(50)
     start = beginning()
     found = states(QuasiGlobal(beta, mu), v, v_hat, start=start, alpha=0.1)[-1][0].numpy()
     assert np.abs(found - plain_loop(start.numpy(), v, v_hat, 0.1, beta, mu)).max() < 1e-10
 
 
 def test_without_momentum_it_is_gossip_sgd():
-    v, v_hat = events(50)
+    v, v_hat = random_events(50)
     plain, ours = (states(rule, v, v_hat)[-1][0] for rule in (GOSSIP, QuasiGlobal(beta=0.0)))
     assert (plain - ours).abs().max() < 1e-12
 
 
 def test_the_mean_stays_where_all_clients_compute():
-    v, v_hat = events(200)
-    found = states(QuasiGlobal(), np.ones_like(v), v_hat, gradients=False)
+    v, v_hat = random_events(200)
+    model, data = still(3)
+    found = states(QuasiGlobal(), np.ones_like(v), v_hat, model=model, data=data)
     assert (found[-1][0].mean(dim=0) - found[0][0].mean(dim=0)).abs().max() < 1e-12
 
 

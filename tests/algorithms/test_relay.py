@@ -13,7 +13,7 @@ from dspodfl.algorithms.learning_rate import Constant
 from dspodfl.algorithms.methods.relay import Relay
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, generate
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.network.topology import Static, WeightedTopology
 from dspodfl.problem.data.dataset import Federation
 

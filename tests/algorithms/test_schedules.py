@@ -15,7 +15,8 @@ from dspodfl.algorithms.schedules import Cycles, Replay, Sporadic, dfedavg, draw
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, Part, generate
 from dspodfl.network.events import Events
-from dspodfl.network.rates import Beta, FixedValues, Rates, Uniform
+from dspodfl.network.laws import Beta, FixedValues, Uniform
+from dspodfl.network.rates import Rates
 from dspodfl.rng import Stream
 
 LENGTH = 60

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.algorithms.instance import DIGRAPH, D, error, models
+from tests.algorithms.instance import DIGRAPH, D, error, models, worst
 
 from dspodfl.algorithms import Algorithm, make
 from dspodfl.algorithms.arcs import pulled_and_pushed
@@ -29,11 +29,11 @@ def made(name):
 
 def test_it_is_exact_although_clients_and_arcs_are_sporadic_each_at_its_own_rate():
     schedule, rule = made("sporadic_tracking")
-    assert error(models(rule, schedule=schedule, graph=DIGRAPH, iterations=8000, **RATES)) < 1e-14
+    assert worst(rule, schedule=schedule, graph=DIGRAPH, iterations=8000, **RATES, below=1e-14) < 1e-14
 
 
 def test_a_silent_client_that_counts_as_zero_ends_elsewhere():
-    assert 0.1 < error(models(ZeroNotHeld(), graph=DIGRAPH, iterations=8000, **RATES)) < 3
+    assert 0.1 < error(models(ZeroNotHeld(), graph=DIGRAPH, iterations=3000, **RATES)) < 3
 
 
 def test_push_pull_is_the_same_rule_where_every_client_computes_always():
@@ -44,6 +44,7 @@ def test_push_pull_is_the_same_rule_where_every_client_computes_always():
 
 
 def _rates():
-    from dspodfl.network.rates import FixedValues, Rates
+    from dspodfl.network.laws import FixedValues
+    from dspodfl.network.rates import Rates
 
     return Rates(DIGRAPH, 0, FixedValues(0.5), FixedValues(0.5))

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms.instance import DATA, EDGES, L2, MODEL, RING, D, N, X, Y, minimizer
-from tests.algorithms.instance_events import random_events, states
+from tests.algorithms.listed import random_events, states
 from tests.worlds import advance, make_run, scattered
 
 from dspodfl.algorithms import Constant, bytes_sent, named
 from dspodfl.algorithms.clocks import Swift
 from dspodfl.algorithms.methods.swift import Pull
 from dspodfl.network import Part, Static, WeightedTopology
-from dspodfl.network.rates import FixedValues, Uniform
+from dspodfl.network.laws import FixedValues, Uniform
 
 CONTRACT = {"moves_the_mean": True}
 RULE = Pull()

@@ -8,7 +8,8 @@ import pytest
 import torch
 from tests.algorithms import instance
 from tests.algorithms.instance import EDGES, N
-from tests.algorithms.local_loops import beginning, events, gradient, mixed, states
+from tests.algorithms.listed import random_events, states
+from tests.algorithms.loops import beginning, gradient, mixed
 from tests.engine.test_sharded import assert_the_same, split_up
 from tests.engine.test_state import assert_any_state_is_gone_on_from
 from tests.engine.test_step import Gossip
@@ -68,16 +69,16 @@ def plain_loop(order, start, v, v_hat, alpha):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_rule_with_transformations_is_its_plain_loop(order):
-    v, v_hat = events(50)
+    v, v_hat = random_events(50)
     start = beginning()
     found = states(with_local(ORDERS[order], WHOLE), v, v_hat, start=start, alpha=0.1)
-    ours = np.stack([theta.numpy() for theta, _ in found[1:]])
+    ours = np.stack([after.theta.numpy() for after in found[1:]])
     assert np.abs(ours - plain_loop(order, start.numpy(), v, v_hat, 0.1)).max() < 1e-10
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_momentum_of_0_is_the_rule_itself(order):
-    v, v_hat = events(30)
+    v, v_hat = random_events(30)
     plain, ours = (
         states(rule, v, v_hat)[-1][0] for rule in (ORDERS[order], with_local(ORDERS[order], local.momentum(0.0)))
     )
@@ -100,7 +101,7 @@ def test_momentum_ends_where_plain_steps_of_the_step_size_over_1_minus_beta_do()
 
 def test_without_events_nothing_changes_and_only_touched_clients_do():
     rule = with_local(RULES["adapt_then_combine"], local_table.from_table(TABLE | {"momentum": None, "adam": True}))
-    v, v_hat = events(12, share=0.25)
+    v, v_hat = random_events(12, share=0.25)
     v[8:], v_hat[8:] = False, False
     found = states(rule, v, v_hat)
     assert len(found[0][1]) == 4
@@ -109,7 +110,7 @@ def test_without_events_nothing_changes_and_only_touched_clients_do():
         touched[np.array(EDGES)[v_hat[k]].ravel()] = True
         still = torch.from_numpy(~touched)
         assert torch.equal(before[0][still], after[0][still])
-        assert all(torch.equal(a[still], b[still]) for a, b in zip(before[1], after[1], strict=True))
+        assert all(torch.equal(a[still], b[still]) for a, b in zip(before[1].values(), after[1].values(), strict=True))
 
 
 LOCALS = {"sgd": WHOLE, "adam": local_table.from_table({"adam": True, "proximal": 0.1, "decay": 0.1})}
@@ -201,4 +202,4 @@ def test_rules_that_ask_otherwise_are_refused_before_a_run(name):
 @pytest.mark.parametrize("name", ["twice", "unscaled", "never"])
 def test_rules_that_ask_otherwise_later_on_are_refused_then(name):
     with pytest.raises(InputError, match="left out: the rule does not ask for gradients once"):
-        states(with_local(BAD[name], local.clip(1.0)), *events(2))
+        states(with_local(BAD[name], local.clip(1.0)), *random_events(2))

@@ -159,8 +159,12 @@ def test_models_of_all_clients_must_fit_where_there_is_one_process_and_no_other_
     check_model(config, small, links=1000)
     with pytest.raises(InputError, match=r"clients\.count = 1000: .* with 10,000,000 links would take about 1\.9 GiB"):
         check_model(config, small, links=10_000_000)
+    with pytest.raises(InputError, match=r"clients\.count = 1000: .* about 1\.9 GiB"):
+        check_model(config, small, state=500_000_000)
     monkeypatch.setenv("WORLD_SIZE", "8")
     check_model(config, model)
+    with pytest.raises(InputError, match="for one client"):
+        check_model(config, model, state=1000 * 2**29)
 
 
 def test_the_default_study_is_small():

@@ -13,12 +13,12 @@ from dspodfl.engine import Stack
 from dspodfl.engine.horizon import cap, expected, last_iterations
 from dspodfl.errors import InputError
 from dspodfl.network import Budget, Diurnal, Events, Part
+from dspodfl.network.laws import FixedValues
 from dspodfl.network.processes.clocks import Clocks
 from dspodfl.network.processes.cyclic import Cyclic
 from dspodfl.network.processes.gilbert_elliott import GilbertElliott
 from dspodfl.network.processes.markov import Markov
 from dspodfl.network.processes.stragglers import Stragglers
-from dspodfl.network.rates import FixedValues
 from dspodfl.network.topology import BernoulliLinks
 from dspodfl.study.work_split import expected_rows, steps
 from dspodfl.theory.assess.sporadicity import sporadicity

@@ -16,7 +16,7 @@ from dspodfl.network import Part
 from dspodfl.network.budget import Budget
 from dspodfl.network.delay import DelayMeter
 from dspodfl.network.events import Events
-from dspodfl.network.rates import FixedValues
+from dspodfl.network.laws import FixedValues
 from dspodfl.network.topology import BernoulliLinks
 
 KINDS = {"delay": 30.0, "normalized_delay": 9.0, "bytes": 1500.0, "iterations": 11.0}

@@ -16,7 +16,7 @@ from dspodfl.algorithms.methods.push_sum import PushSum
 from dspodfl.engine import Stack, horizon
 from dspodfl.errors import InputError
 from dspodfl.network import Budget, Events, Graph, Part
-from dspodfl.network.rates import FixedValues, Uniform
+from dspodfl.network.laws import FixedValues, Uniform
 from dspodfl.network.topology import BernoulliLinks, Markov
 from dspodfl.rng import Stream
 

@@ -24,11 +24,11 @@ from dspodfl.engine.mixer import DENSE
 from dspodfl.engine.reference import ORDERS
 from dspodfl.errors import InputError
 from dspodfl.network import generate
-from dspodfl.network.rates import Beta, FixedValues
+from dspodfl.network.laws import Beta, FixedValues
 from dspodfl.network.topology import BernoulliLinks, Markov, Switching, Waypoint
 from dspodfl.problem.models import build
 
-STEPS = {"svm": 200, "logistic": 200, "linear": 200, "mlp": 40, "custom": 40, "cnn": 10}
+STEPS = {"svm": 80, "logistic": 80, "linear": 80, "mlp": 24, "custom": 24, "cnn": 6}
 """Steps in float64; fewer where a step of the plain loop takes long."""
 
 

@@ -64,7 +64,7 @@ def store_value(key, value):
 
 def test_local_ranks_listen_on_loopback_alone_no_stranger_is_unpickled_and_sigterm_to_one_ends_all(tmp_path):
     out, trap = tmp_path / "out", tmp_path / "trap"
-    run = start(write_toml(tmp_path / "long.toml", ENDLESS), "--ranks", 3, "--out", out)
+    run = start(write_toml(tmp_path / "long.toml", ENDLESS), "--ranks", 2, "--out", out)
     try:
         wait_for(lambda: CheckpointStore(out).committed(), "the first checkpoint")
         found = listening(run)

@@ -16,7 +16,8 @@ from dspodfl.engine import Stack, loop
 from dspodfl.engine.mixer import DENSE
 from dspodfl.network import Part, generate
 from dspodfl.network.delay import DELAYS
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 from dspodfl.network.topology import BernoulliLinks, Waypoint
 from dspodfl.problem.models import build
 from dspodfl.problem.problem import Problem

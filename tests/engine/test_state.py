@@ -70,11 +70,17 @@ def five_runs(dataset, **more):
     return [make_run(algorithm, seed, data=dataset, **more) for seed, algorithm in enumerate(ALGORITHMS)]
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("rule", [*RULES, Momentum()], ids=[*RULES, "momentum"])
+ANY_RULE = {**RULES, "momentum": Momentum()}
+SHORT = [*((name, "simultaneous") for name in MODELS), *(("svm", rule) for rule in ANY_RULE), ("mlp", "momentum")]
+PAIRS = [(name, rule) for name in MODELS for rule in ANY_RULE]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [pair if pair in SHORT else pytest.param(*pair, marks=pytest.mark.long) for pair in PAIRS]
+)
 def test_a_loop_goes_on_from_its_state_at_every_iteration_to_the_last_bit(name, rule):
     model, dataset = MODELS[name]()
-    assert_any_state_is_gone_on_from(five_runs(dataset), model, rule=rule)
+    assert_any_state_is_gone_on_from(five_runs(dataset), model, rule=ANY_RULE[rule])
 
 
 @pytest.mark.parametrize("name", ["svm", "linear"])

@@ -303,16 +303,12 @@ def test_a_damaged_checkpoint_of_a_sweep_is_named_by_verify(dspodfl):
     assert answer.code == 2 and "state-000.safetensors is not what was written" in answer.err
 
 
-def test_a_sweep_runs_on_processes(tmp_path):
-    (tmp_path / "study.toml").write_text(TINY_TOML)
-
-    def dspodfl(*words):
-        command = [sys.executable, "-m", "dspodfl", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-
-    for name, more in (("one", ()), ("two", ("--ranks", "2", "--set", "scale.split='runs'"))):
-        answer = dspodfl(*WORDS[:-1], name, "--device", "cpu", *more)
-        assert answer.returncode == 0, answer.stderr
+def test_a_sweep_runs_on_processes(dspodfl, tmp_path):
+    assert dspodfl(*WORDS[:-1], "one", "--device", "cpu").code == 0
+    split = ("--ranks", "2", "--set", "scale.split='runs'")
+    command = [sys.executable, "-m", "dspodfl", *WORDS[:-1], "two", "--device", "cpu", *split]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert answer.returncode == 0, answer.stderr
     one, two = (pd.read_parquet(tmp_path / name / "metrics.parquet") for name in ("one", "two"))
     pd.testing.assert_frame_equal(one, two, check_exact=True)
     listings = [

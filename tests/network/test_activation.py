@@ -9,11 +9,12 @@ from tests.worlds import ALGORITHMS, classified, make_run
 from dspodfl.algorithms import named
 from dspodfl.errors import InputError
 from dspodfl.network import Diurnal, Graph, Part, generate
+from dspodfl.network.laws import LAWS, FixedValues, Uniform
 from dspodfl.network.processes.clocks import Clocks
 from dspodfl.network.processes.cyclic import Cyclic
 from dspodfl.network.processes.gilbert_elliott import GilbertElliott
 from dspodfl.network.processes.markov import Markov
-from dspodfl.network.rates import LAWS, FixedValues, Rates, Uniform
+from dspodfl.network.rates import Rates
 
 RING = generate("ring", 6, 0)
 K = np.arange(300)

@@ -7,7 +7,8 @@ import pytest
 from dspodfl.errors import InputError
 from dspodfl.network import Graph, as_graph, generate, read_graph, read_rates
 from dspodfl.network.graph import union
-from dspodfl.network.rates import FixedValues, Rates, Uniform
+from dspodfl.network.laws import FixedValues, Uniform
+from dspodfl.network.rates import Rates
 
 ARCS = [(2, 0), (0, 1), (1, 2), (1, 0)]
 K = np.zeros(1, dtype=np.int64)

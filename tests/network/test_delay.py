@@ -17,7 +17,8 @@ from dspodfl.engine import Stack
 from dspodfl.network import Graph, Part, generate
 from dspodfl.network.delay import CHUNK, DELAYS, DelayMeter, Delays
 from dspodfl.network.events import Events
-from dspodfl.network.rates import FixedValues, Rates, Uniform
+from dspodfl.network.laws import FixedValues, Uniform
+from dspodfl.network.rates import Rates
 from dspodfl.network.topology import BernoulliLinks, Markov, Static, Switching, Waypoint
 
 DATA = classified()

@@ -4,7 +4,8 @@ import numpy as np
 
 from dspodfl.algorithms import named
 from dspodfl.network import Graph, Part
-from dspodfl.network.rates import FixedValues, Rates
+from dspodfl.network.laws import FixedValues
+from dspodfl.network.rates import Rates
 from dspodfl.network.weights import matrix, weights
 
 TRIANGLE = Graph.from_edges(3, [(0, 1), (0, 2), (1, 2)])

@@ -26,7 +26,7 @@ def config(algorithms="dspodfl", iterations=40, clients=4, **tables):
         "algorithms": names,
         "clients": {"count": clients},
         "graph": {"kind": "ring"},
-        "data": {"name": "synthetic", "partition": {"kind": "labels", "per_client": 3}},
+        "data": {"name": "synthetic", "partition": {"kind": "labels", "per_client": max(3, -(-10 // clients))}},
         "train": {"iterations": iterations, "learning_rate": 0.05, "batch_size": 4},
         "eval": {"every": 1},
         "checkpoint": {"every_iterations": 10},

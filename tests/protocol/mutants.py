@@ -3,7 +3,7 @@
 from dspodfl.protocol.effects import Checkpoint, Send, Store
 from dspodfl.protocol.lockstep_link import LockstepLink
 from dspodfl.protocol.lockstep_node import LockstepNode
-from dspodfl.protocol.messages import VERSION, Hello, Save
+from dspodfl.protocol.messages import VERSION, Hello
 from dspodfl.protocol.session import FrameCounters
 
 MUTANTS: dict[str, dict] = {}
@@ -104,12 +104,6 @@ class NoSign(LockstepLink):
         return before is not None and self._sent == before
 
 
-@link_without("sending ahead needs the STATE before in this session")
-class NotBefore(LockstepLink):
-    def goes_ahead(self, before):
-        return before is not None and self._reached is not None and self._reached >= before
-
-
 @link_without("HELLO's need is no sign of progress")
 class TrustsNeed(LockstepLink):
     def greet(self, hello, durable, out):
@@ -145,13 +139,6 @@ class IgnoresStates(LockstepLink):
         new = super().accept(position, payload, out)
         self.kept, self._wanted = kept, wanted
         return new
-
-
-@link_without("what is entered between the HELLOs is asked for")
-class ForgetsEntry(LockstepLink):
-    def greet(self, hello, durable, out):
-        self._told_need = self.awaits
-        super().greet(hello, durable, out)
 
 
 # What is kept
@@ -355,6 +342,3 @@ class NoPatience(LockstepNode):
     @property
     def timer(self):
         return None
-
-
-SAVE = Save

@@ -269,8 +269,17 @@ def signal_before(monkeypatch, batch, number=signal.SIGTERM):
 
 
 @pytest.mark.usefixtures("_one_at_a_time")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("batch", [2 + 1, 2 + 7, 2 + BATCHES + 3])
+@pytest.mark.parametrize(
+    ("batch", "number", "code"),
+    [
+        (2 + 1, signal.SIGTERM, 143),
+        (2 + 7, signal.SIGINT, 130),
+        (2 + BATCHES + 3, signal.SIGTERM, 143),
+        pytest.param(2 + 1, signal.SIGINT, 130, marks=pytest.mark.long),
+        pytest.param(2 + 7, signal.SIGTERM, 143, marks=pytest.mark.long),
+        pytest.param(2 + BATCHES + 3, signal.SIGINT, 130, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_ends_an_evaluation_between_two_batches_and_resume_gives_the_same_bytes(
     batch, number, code, monkeypatch, capsys, tmp_path
 ):
@@ -412,7 +421,7 @@ def _meet_seldom(monkeypatch, _one_at_a_time):
 
 
 @pytest.mark.usefixtures("_meet_seldom")
-@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("told", [(0,), (1,), pytest.param((0, 1), marks=pytest.mark.long)])
 def test_ranks_end_an_evaluation_between_two_meetings_and_a_resume_gives_the_same_bits(told, tmp_path):
     whole = together(2, lambda team: kept_apart(team, tmp_path / "whole"))[0][2]
     between = {3, 4, 5, 7, 8, 9, 10}

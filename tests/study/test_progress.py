@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import types
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from dspodfl.theory.assess import assess
 from dspodfl.theory.assess.grid import over_cells
 
 LINE = re.compile(
-    r"\d\d:\d\d:\d\d  +\d+%  iteration [\d,]+/[\d,]+  .*dspodfl \d\.\d\d\d  dgd \d\.\d\d\d(  ETA [\d:]+)?"
+    r"\d\d:\d\d:\d\d  +\d+%  iteration [\d,]+/[\d,]+  .*dspodfl \d\.\d\d\d  dgd \d\.\d\d\d(  ETA [\d:–]+)?"
 )
 
 
@@ -159,14 +160,21 @@ def dspodfl(monkeypatch, capsys, tmp_path):
     return CommandLine(monkeypatch, capsys, tmp_path)
 
 
-def test_without_a_terminal_a_run_writes_a_plain_line_at_each_evaluation(dspodfl, monkeypatch):
-    monkeypatch.setattr(module, "_LINES", 0.0)
+@pytest.fixture
+def talkative(monkeypatch):
+    """A log line at whatever is reported."""
+    for name in ("_FIRST", "_EVERY", "_GAP"):
+        monkeypatch.setattr(module, name, 0.0)
+    monkeypatch.setattr(module, "_REFRESH", float("inf"))
+
+
+def test_without_a_terminal_a_run_writes_plain_lines(dspodfl, monkeypatch, talkative):
     monkeypatch.setenv("FORCE_COLOR", "1")
     answer = dspodfl("run", "study.toml", "--out", "out")
     lines = answer.err.splitlines()
-    assert len(lines) == 4 and all(LINE.fullmatch(line) for line in lines[:3])
-    assert [re.search(r"iteration (\d)", line)[1] for line in lines[:3]] == ["0", "2", "4"]
-    assert lines[3].startswith("time: ") and "\x1b" not in answer.err
+    assert all(LINE.fullmatch(line) for line in lines[:-1])
+    assert {re.search(r"iteration (\d)", line)[1] for line in lines[:-1]} >= {"0", "2", "4"}
+    assert lines[-1].startswith("time: ") and "\x1b" not in answer.err
 
 
 @pytest.mark.parametrize("how", ["--quiet", "--json"])
@@ -174,25 +182,56 @@ def test_quiet_and_json_show_no_progress(how, dspodfl):
     assert dspodfl("run", "study.toml", "--out", "out", how).err == ""
 
 
-def test_a_sweep_writes_lines_as_well(dspodfl, monkeypatch):
-    monkeypatch.setattr(module, "_LINES", 0.0)
+def test_a_sweep_writes_lines_as_well(dspodfl, talkative):
     answer = dspodfl("sweep", "study.toml", "--over", "train.batch_size=1,2", "--out", "out")
     lines = [line for line in answer.err.splitlines() if LINE.fullmatch(line)]
-    assert len(lines) == 6 and "\x1b" not in answer.err
+    assert len(lines) >= 6 and "\x1b" not in answer.err
     assert "0 of 2 cells finished" in lines[0] and "1 of 2 cells finished" in lines[-1]
 
 
-def test_there_are_a_few_lines_a_second_at_most_and_always_the_last():
+def logged(seconds, *, evaluations, iterations=1000):
+    """The lines of a run, and when each was written; progress is reported ten times a second."""
+    clock, stream, found = Clock(), io.StringIO(), []
+    shown = Progress("lines", stream, clock)
+    shown.start(iterations, iterations)
+    reports = int(10 * seconds)
+    for n in range(reports + 1):
+        clock.now, done = n / 10, n * iterations / reports
+        shown.update(done, int(done))
+        if n % (reports // evaluations) == 0:
+            shown.show(rows(n, dgd=n / reports))
+        found += [(clock.now, line) for line in stream.getvalue().splitlines()[len(found) :]]
+    return found
+
+
+@pytest.mark.parametrize("evaluations", [1, 20, 1000])
+def test_log_lines_come_at_every_5_percent_the_first_after_2_seconds_and_always_the_last(evaluations):
+    found = logged(100.0, evaluations=evaluations)
+    times = [at for at, line in found if "%" in line]
+    assert times[0] == 2.0 and len(times) == 21
+    assert min(after - before for before, after in pairwise(times[:-1])) >= 4.9
+    assert "100%  iteration 1,000/1,000  dgd 1.000" in found[-1][1]
+
+
+def test_a_slow_run_writes_a_line_every_30_seconds():
+    times = [at for at, line in logged(3000.0, evaluations=1000) if "%" in line]
+    assert 100 <= len(times) <= 121
+    assert max(after - before for before, after in pairwise(times)) <= 30.2
+
+
+def test_a_run_that_is_over_at_once_writes_its_last_line_alone():
+    ((at, line),) = logged(1.0, evaluations=10)
+    assert at == 1.0 and "100%" in line
+
+
+def test_while_a_run_is_on_a_stage_is_not_said_more_often_than_its_progress():
     clock, stream = Clock(), io.StringIO()
     shown = Progress("lines", stream, clock)
-    shown.start(1000, 1000)
-    for n in range(1, 1001):
-        clock.now = n / 100
-        shown.update(n, n)
-        shown.show(rows(n, dgd=n / 1000))
-    lines = stream.getvalue().splitlines()
-    assert 20 < len(lines) < 45
-    assert "100%  iteration 1,000/1,000  dgd 1.000" in lines[-1]
+    shown.start(100, 100)
+    for n in range(120):
+        clock.now = float(n)
+        shown.stage("evaluating", n / 120)
+    assert len(stream.getvalue().splitlines()) == 3
 
 
 def test_a_long_stage_is_said_now_and_then_and_a_short_one_is_not():
@@ -292,8 +331,8 @@ def test_in_a_notebook_a_cell_shows_a_bar_in_place(monkeypatch):
 @pytest.mark.parametrize(("total", "says"), [(100, 0), (10_000, 1)])
 def test_a_long_run_says_once_how_long_it_takes(total, says):
     shown = at_work(50, total, seconds=10.0)
-    text = shown._stream.getvalue()
-    assert text == ("about 33 minutes on this device\n" if says else "")
+    said = [line for line in shown._stream.getvalue().splitlines() if "iteration" not in line]
+    assert said == ["about 33 minutes on this device"] * says
 
 
 def test_a_study_estimates_itself_from_its_iterations_and_evaluations():

@@ -10,6 +10,7 @@ from tests.edge import TINY_TOML, CommandLine, merged, on_the_cpu, tiny
 from tests.worlds import MODELS, make_run
 
 from dspodfl import Result, Simulation, run
+from dspodfl.algorithms import Simultaneous
 from dspodfl.errors import OutOfMemoryError
 from dspodfl.problem.models import build as build_model
 from dspodfl.problem.models.model import Model
@@ -85,6 +86,48 @@ def test_a_client_takes_three_and_a_half_times_its_parameters_and_what_its_netwo
         model, dataset = MODELS[name]()
         found = make_plan([make_run(data=dataset)], model, 4, CPU, torch.float32, memory=10**15)
         assert found.per_client == int(3.5 * 4 * model.parameters) + 4 * activations(model, 4)
+
+
+def bytes_of(algorithm):
+    """The bytes of a client and of the links of a run, as they are planned for a study of one algorithm."""
+    _, made = build(tiny(algorithms=[algorithm]))
+    found = make_plan(made.runs, made.model, 4, CPU, torch.float32, 10**15, 1, made.groups, made.rules)
+    return found.per_client, made
+
+
+def test_the_state_of_a_rule_and_its_memory_of_links_take_room():
+    plain, made = bytes_of("dspodfl")
+    array = 4 * made.model.parameters
+    assert bytes_of("gradient_tracking")[0] - plain == 2 * array  # trackers and held gradients
+    assert bytes_of({"name": "dspodfl", "local": {"momentum": 0.9}})[0] - plain == array
+    ring = {"name": "choco", "settings": {"compressor": "sign"}}
+    found, made = bytes_of(ring)
+    (run,), (rule,) = made.runs, made.rules
+    kept = plan.state_numbers(rule, run, made.model.parameters)
+    ends = 2 * run.topology.graph.links
+    assert kept >= ends * made.model.parameters  # a copy of the neighbour's at each end of a link
+    assert found - plain == 4 * kept // run.clients
+
+
+def test_runs_with_a_state_are_cut_into_more_waves():
+    _, made = build(tiny(algorithms=["gradient_tracking"], seeds=6))
+    given = (made.runs, made.model, 4, CPU, torch.float32)
+    free = make_plan(*given, 10**15)
+    memory = int((free.fixed + 6 * 4.2 * free.per_client) / plan._SHARE)
+    assert sizes_of(make_plan(*given, memory)) == [6]
+    assert sizes_of(make_plan(*given, memory, 1, made.groups, made.rules)) == [3, 3]
+
+
+def test_a_rule_that_does_not_know_the_meta_device_is_planned_without_its_state():
+    class Odd(Simultaneous):
+        def init(self, theta, links):
+            return theta.numpy()
+
+        def step(self, theta, state, at):
+            return theta, state
+
+    _, made = build(tiny())
+    assert plan.state_numbers(Odd(), made.runs[0], 10) == 0
 
 
 def test_activations_are_what_the_layers_give_and_their_slopes():

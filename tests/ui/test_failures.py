@@ -111,7 +111,9 @@ def shell(folder, command):
 @pytest.mark.parametrize(
     ("redirect", "says"),
     [
-        (">&-", "error: what was to be printed could not be (Bad file descriptor)\n"),
+        pytest.param(
+            ">&-", "error: what was to be printed could not be (Bad file descriptor)\n", marks=pytest.mark.long
+        ),
         (">/dev/full", "error: what was to be printed could not be (No space left on device)\n"),
         (">&- 2>&- <&-", ""),
     ],

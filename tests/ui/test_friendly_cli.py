@@ -66,6 +66,7 @@ def test_a_run_is_written_where_o_says(dspodfl, monkeypatch):
 
 LISTS = {
     "algorithms": "dspodfl",
+    "attacks": "sign_flip",
     "graphs": "small_world",
     "dynamics": "markov",
     "weights": "lazy_metropolis",

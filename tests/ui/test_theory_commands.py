@@ -316,6 +316,13 @@ def test_sweep_over_the_learning_rate_and_the_graph_writes_a_table_and_a_picture
         (("bound", "ridge.toml", "--reach", "-1"), "--reach = -1.0: must be a finite number, at least 0"),
         (("bound", "ridge.toml", "--points", "1"), "--points = 1: must be an integer of at least 2"),
         (("bound", "ridge.toml", "--set", "train.order=adapt_then_combine"), "train.order = 'adapt_then_combine'"),
+        (
+            ("bound", "ridge.toml", "--set", "graph.directed=true"),
+            "graph.directed = True: must be false: the theorems are about links that carry models both ways",
+        ),
+        (("bound", "ridge.toml", "--set", "graph.directed=true", "--algorithms", "push_sum"), "graph.directed = True"),
+        (("bound", "ridge.toml", "--algorithms", "push_sum"), "algorithms = 'push_sum'"),
+        (("sweep", "ridge.toml", "--over", "graph.directed=true"), "graph.directed = True: must be false"),
         (("bound", "ridge.toml", "--algorithms", "dgdd"), "algorithms = 'dgdd'"),
         (("bound", "ridge.toml", "--set", "data.noise=-1"), "data.noise = -1"),
         (("sweep", "ridge.toml", "--over", "rates.sgd.value"), "must be table.key=value,value"),

@@ -5,8 +5,11 @@ from . import schedules as schedules
 from .attacks import ATTACKS as ATTACKS
 from .attacks import Attack as Attack
 from .attacks import UnderAttack as UnderAttack
+from .base import CORRECTED as CORRECTED
+from .base import CORRECTED_BY_LINK as CORRECTED_BY_LINK
 from .base import FLOAT_BYTES as FLOAT_BYTES
 from .base import SIMULTANEOUS as SIMULTANEOUS
+from .base import TRACKING as TRACKING
 from .base import Algorithm as Algorithm
 from .base import Independent as Independent
 from .base import Rule as Rule
@@ -62,6 +65,7 @@ from .step import Receive as Receive
 from .step import Send as Send
 from .step import Sender as Sender
 from .step import Step as Step
+from .step import gates_links as gates_links
 from .with_local import GRADIENTS_ONCE as GRADIENTS_ONCE
 from .with_local import WithLocal as WithLocal
 from .with_local import with_local as with_local
@@ -69,6 +73,8 @@ from .with_local import with_local as with_local
 __all__ = [
     "ALGORITHMS",
     "ATTACKS",
+    "CORRECTED",
+    "CORRECTED_BY_LINK",
     "FLOAT_BYTES",
     "GRADIENTS_ONCE",
     "LEARNING_RATES",
@@ -76,6 +82,7 @@ __all__ = [
     "PAPER",
     "RULES",
     "SIMULTANEOUS",
+    "TRACKING",
     "Algorithm",
     "Arc",
     "Attack",
@@ -112,6 +119,7 @@ __all__ = [
     "evaluates_other_models",
     "fitted",
     "fused_kernel",
+    "gates_links",
     "inverse_cap",
     "known_rules",
     "label_problem",

@@ -240,28 +240,34 @@ def _honest_mean(x: Tensor, attacker: Tensor, at: Step) -> tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class _Delivered:
+class _Messages:
     """One end of an exchange in which attackers send their messages to honest clients."""
 
     by_receiver: bool
     send: Send
-    receive: Receive
 
     def sends(self, own: Any, memory: Any) -> Any:
         """What is really sent, the message of an attacker, and whether this is one."""
         x, messages, attacker = own
         return self.send(x, memory), attacker if self.by_receiver else messages, attacker
 
+    def changes(self, own: Any, mine: Any, theirs: Any, memory: Any, arc: Arc) -> tuple[Any, None]:
+        """What the message of an attacker adds, compared with what it would be."""
+        message = own[1] if self.by_receiver else theirs[1]
+        return (arc.into * (message - theirs[0])).where(theirs[2] > own[2], 0.0), None
+
+
+@dataclass(frozen=True)
+class _Delivered(_Messages):
+    """The same where a rule says what an end receives."""
+
+    receive: Receive
+
     def receives(self, own: Any, mine: Any, theirs: Any, memory: Any, arc: Arc) -> tuple[Any, Any]:
         """Receive the message of an attacker where one sends to an honest client."""
         x, messages, attacker = own
         message = messages if self.by_receiver else theirs[1]
         return self.receive(x, mine[0], message.where(theirs[2] > attacker, theirs[0]), memory, arc)
-
-    def changes(self, own: Any, mine: Any, theirs: Any, memory: Any, arc: Arc) -> tuple[Any, None]:
-        """What the message of an attacker adds, compared with what it would be."""
-        message = own[1] if self.by_receiver else theirs[1]
-        return (arc.into * (message - theirs[0])).where(theirs[2] > own[2], 0.0), None
 
 
 class UnderAttack:
@@ -292,7 +298,7 @@ class UnderAttack:
             The mixed rows, (clients, p).
         """
         mixed = self._at.mix(x, minus)  # before the others: rows of other processes may be on their way for it
-        ends = _Delivered(self._kind.by_receiver, _all, _none)
+        ends = _Messages(self._kind.by_receiver, _all)
         own = x, self._kind.messages(x, self._attacker, self._at), self._attacker
         change, _ = self._at.exchange(own, ends.sends, ends.changes)
         return mixed + change
@@ -316,6 +322,17 @@ class UnderAttack:
         own = x, self._kind.messages(sent, self._attacker, self._at), self._attacker
         return self._at.exchange(own, ends.sends, ends.receives, memory)
 
+    def gate(self, who: Tensor) -> UnderAttack:
+        """Return the iteration with fewer links, under the same attack; see `dspodfl.algorithms.Step.gate`.
+
+        Args:
+            who: Clients of which one is enough at a link, (clients, 1), bool.
+
+        Returns:
+            The iteration in which other links do not fire.
+        """
+        return UnderAttack(self._at.gate(who), self._kind, self._attacker)
+
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the neighbours whose links fire, with the messages of attackers.
 
@@ -330,7 +347,3 @@ class UnderAttack:
         attacker, _ = self._at.around(self._attacker)
         seen = messages[:, None] if self._kind.by_receiver else self._at.around(messages)[0]
         return seen.where(attacker > self._attacker[:, None], rows), there
-
-
-def _none(x: Any, mine: Any, theirs: Any, memory: Any, arc: Arc) -> tuple[Any, Any]:
-    raise NotImplementedError

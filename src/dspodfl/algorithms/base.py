@@ -10,6 +10,7 @@ Schedules and rules declare, by attributes of their classes, what the engine may
 | a rule | ``mixes = 1`` | ``mix`` is called once in an iteration, with an array of the models' shape | any number |
 | a rule | ``needs_probability = True`` | `Arc.probability` is given; schedules that do not know it are refused | None |
 | a rule | ``sends_models = True`` | clients send their models and nothing else | refused under attack |
+| a rule | ``gates = True`` | models decide which links fire: it exchanges over `Step.gate` alone | the schedule does |
 | a rule | ``directed = True`` | it runs on directed graphs: it exchanges, and never mixes | it is refused there |
 | a rule | ``rests = True`` | a client without an event keeps its model and its state | it may move at any time |
 | a rule | ``kernel = "simultaneous"`` | this fused kernel computes the same step | PyTorch computes it |
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 
 SIMULTANEOUS = "simultaneous"
 """The fused kernel of Θ ← PΘ − αV G(Θ), and the name of that rule."""
+TRACKING = "tracking"
+"""The fused kernel of gradient tracking, of a rule that has ``form``."""
+CORRECTED = "corrected"
+"""The fused kernel of V(G − h) where all links share one factor, of a rule that has ``s`` and ``probability``."""
+CORRECTED_BY_LINK = "corrected_by_link"
+"""The same where each link has its own factor, of a rule that has ``s`` and ``factor``."""
 MAX_LABEL = 80
 """Characters of a label, at most."""
 

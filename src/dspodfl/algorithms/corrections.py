@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dspodfl.algorithms.base import FLOAT_BYTES
+from dspodfl.algorithms.base import CORRECTED, CORRECTED_BY_LINK, FLOAT_BYTES
 from dspodfl.algorithms.entry import Setting
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class ProxSkip:
     s: float = 0.5
     factor: Literal["probability", "ratio"] = "probability"
     needs_probability: ClassVar[bool] = True
+    kernel: ClassVar[str] = CORRECTED_BY_LINK
 
     def init(self, theta: Tensor, links: int) -> Tensor:
         """H = 0, which the method needs to sum to 0 over clients."""
@@ -97,7 +98,7 @@ class ProxSkip:
 
     def step(self, theta: Tensor, h: Tensor, at: Step) -> tuple[Tensor, Tensor]:
         """One iteration."""
-        half = theta - at.lr * at.v * (at.gradient(theta) - h)
+        half = theta - at.lr * at.v * (at.gradient(theta, at.v) - h)
         if self.factor == "ratio":
             (change, flow), _ = at.exchange((half, at.probability), keep, _PullByRatio(self.s))
         else:
@@ -122,7 +123,7 @@ class Extra:
     def step(self, theta: Tensor, h: Tensor, at: Step) -> tuple[Tensor, Tensor]:
         """One iteration."""
         (change, flow), _ = at.exchange(theta, keep, _Pull(1.0))
-        return theta + change - at.lr * at.v * (at.gradient(theta) - h), h + 0.5 * flow / at.lr
+        return theta + change - at.lr * at.v * (at.gradient(theta, at.v) - h), h + 0.5 * flow / at.lr
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class Together:
     s: float = 0.5
     probability: float = 1.0
     mixes: ClassVar[int] = 1
+    kernel: ClassVar[str] = CORRECTED
 
     def init(self, theta: Tensor, links: int) -> Tensor:
         """H = 0."""
@@ -139,6 +141,6 @@ class Together:
 
     def step(self, theta: Tensor, h: Tensor, at: Step) -> tuple[Tensor, Tensor]:
         """One iteration."""
-        half = theta - at.lr * at.v * (at.gradient(theta) - h)
+        half = theta - at.lr * at.v * (at.gradient(theta, at.v) - h)
         change = self.s * (at.mix(half) - half)
         return half + change, h + self.probability / at.lr * change

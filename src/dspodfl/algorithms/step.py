@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dspodfl.algorithms.base import Rule
     from dspodfl.rng import Stream
 
 
@@ -122,6 +123,11 @@ class Step(Protocol):
         ...
 
     @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates b_ij(k) of each client's links, 1 where it has none, (clients, 1)."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Where the parameters are in the rows of the models."""
         ...
@@ -189,6 +195,38 @@ class Step(Protocol):
         """
         ...
 
+    def gate(self, who: Tensor) -> Step:
+        """Return this iteration with fewer links: of those that fire, those with an end in ``who``.
+
+        Links that the graph did not have in the iteration before fire too. Rules that declare ``gates = True`` exchange
+        over such iterations alone: what passes is what is counted.
+
+        Args:
+            who: Clients of which one is enough at a link, (clients, 1), bool.
+
+        Returns:
+            The same iteration, in which other links do not fire.
+        """
+        ...
+
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Draw random words at the address of each client and this iteration. Shape: (clients, slots), int64."""
         ...
+
+
+def gates_links(rule: Rule) -> bool:
+    """Return whether a rule declares that models decide which of the links of the schedule fire.
+
+    It exchanges over `dspodfl.algorithms.Step.gate` alone, and what its runs spend is not known ahead of the models.
+
+    Args:
+        rule: The rule.
+
+    Returns:
+        True where it has ``gates = True``.
+
+    >>> from dspodfl.algorithms import Simultaneous
+    >>> gates_links(Simultaneous())
+    False
+    """
+    return bool(getattr(rule, "gates", False))

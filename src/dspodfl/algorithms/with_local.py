@@ -84,6 +84,7 @@ class Transformed:
     def __init__(self, at: Step, local: Local, state: Any, theta: Tensor) -> None:
         self._at, self._local, self._state, self._theta = at, local, state, theta
         self._asked, self._exchanged = False, False
+        self._gated: Step | None = None
         self.k, self.v, self.lr = at.k, at.v, at.lr
 
     @property
@@ -124,8 +125,17 @@ class Transformed:
     def _after_exchange(self, theta: Tensor) -> None:
         """Give the transformation the models after an exchange, if there was one that it has not yet seen."""
         if self._exchanged and follows_exchanges(self._local):
-            self._state = self._local.exchanged(self._state, theta, self._at.linked)  # type: ignore[attr-defined]
+            self._state = self._local.exchanged(self._state, theta, self._linked())  # type: ignore[attr-defined]
         self._exchanged = False
+
+    def _linked(self) -> Tensor:
+        """Which clients have a link that fires, through a gate where there is one, (clients, 1), bool."""
+        return self._at.linked if self._gated is None else self._gated.linked
+
+    def gate(self, who: Tensor) -> Step:
+        """Return the iteration with fewer links; what is exchanged there is an exchange of this one."""
+        self._gated, self._exchanged = self._at.gate(who), True
+        return self._gated
 
     def mix(self, x: Tensor, minus: Tensor | None = None) -> Tensor:
         """Compute P(k)x − minus."""

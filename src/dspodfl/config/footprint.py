@@ -136,13 +136,14 @@ def check(config: schema.Config, *, graph: bool = True, data: bool = True) -> st
     return None
 
 
-def check_model(config: schema.Config, model: Model, links: int = 0) -> None:
+def check_model(config: schema.Config, model: Model, links: int = 0, state: int = 0) -> None:
     """Refuse a model whose tensors cannot be drawn, or of which the copies of all clients cannot fit.
 
     Args:
         config: the configuration, its number of clients resolved.
         model: its model, of which no value has been drawn yet.
         links: of the graph of one run.
+        state: numbers that a rule keeps beside the models of one run.
 
     Raises:
         InputError: names the key that makes it large, and the numbers.
@@ -158,7 +159,7 @@ def check_model(config: schema.Config, model: Model, links: int = 0) -> None:
     one, clients = 4.0 * model.parameters, config.clients.count
     elsewhere = torch.cuda.is_available() or int(os.environ.get("WORLD_SIZE", "1")) > 1
     need = _COPIES * one * (1 if elsewhere else clients)
-    need += 0 if elsewhere else _RUNNING_BYTES * links
+    need += 4.0 * state / clients if elsewhere else 4.0 * state + _RUNNING_BYTES * links
     free = memory.available()
     if need > free:
         who = "one client" if elsewhere else f"{clients:,} clients with {links:,} links"

@@ -6,6 +6,7 @@ from .counters import Counters as Counters
 from .device import choose_device as choose_device
 from .device import choose_precision as choose_precision
 from .device import products as products
+from .ends import tree as tree
 from .events import Block as Block
 from .exchange import Split as Split
 from .foresight import Due as Due
@@ -33,7 +34,6 @@ from .state import Piece as Piece
 from .state import State as State
 from .state import leaves as leaves
 from .state import link_leaves as link_leaves
-from .step import tree as tree
 from .transport.base import LocalTransport as LocalTransport
 from .transport.base import Transport as Transport
 

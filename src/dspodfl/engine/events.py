@@ -5,7 +5,7 @@ Events are drawn for all runs and many iterations in one batch, on the device th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -47,6 +47,9 @@ class Block:
     """The weight of what comes in at each end of a link, where columns sum to 1. Shape: (iterations, 2 · links)."""
     row: Tensor | None = None
     """The same where rows sum to 1."""
+    new: Tensor | None = None
+    """Which links the graph has and did not have in the iteration before, where that is asked for and graphs change;
+    all links of the first graph are old. Shape: (iterations, links), bool."""
 
     @cached_property
     def step(self) -> Tensor:
@@ -82,12 +85,22 @@ class EventSampler:
         dtype: Of the mixing weights and the learning rates.
         start: What was counted before the first block; None: nothing.
         iterations: The number of iterations of the loop.
+        gated: Whether models decide which of the links fire that are drawn: what happens is then booked by whoever
+            knows it, and runs end where `end` says. Tallies of blocks are those of all links that are drawn.
     """
 
     def __init__(
-        self, stack: Stack, device: torch.device, dtype: torch.dtype, start: Totals | None, iterations: int
+        self,
+        stack: Stack,
+        device: torch.device,
+        dtype: torch.dtype,
+        start: Totals | None,
+        iterations: int,
+        *,
+        gated: bool = False,
     ) -> None:
         self.stack, self.device, self.dtype = stack, device, dtype
+        self._iterations, self._begun, self._gated = iterations, start.iteration if start else 0, gated
         self.ledger = Ledger(stack.runs, device, start)
         self.caps = [run.last(iterations) for run in stack.runs]
         self.wired = [r for r, run in enumerate(stack.runs) if not run.topology.constant]
@@ -97,7 +110,7 @@ class EventSampler:
         self._run_of_link = self._repeated([run.rates.graph.links for run in stack.runs])
         self._limit = torch.tensor([run.limit for run in stack.runs], dtype=torch.float64, device=device)
         self.masked = [r for r, run in enumerate(stack.runs) if run.rates.activation is not None]
-        self._spending = any(run.spends for run in stack.runs)
+        self.spending = any(run.spends for run in stack.runs)
         self._live = set(range(len(stack.runs))) - (stack.over(start, iterations, device) if start else set())
         self._directions = Directions(stack, device, dtype) if stack.directed else None
         self._sort_runs()
@@ -118,6 +131,18 @@ class EventSampler:
         self.time_varying = [r for r, run in runs if draws_independently(run.schedule) and r not in set(constant)]
         self.called = [r for r, run in runs if not draws_independently(run.schedule)]
         self.draws = self._bernoulli(constant, np.zeros(1, dtype=np.int64))
+
+    def blocks(self, length: int) -> Iterator[Block]:
+        """Draw consecutive blocks, from the one that holds the iteration to start at.
+
+        Args:
+            length: Iterations of a block, at most.
+
+        Yields:
+            The blocks, in order; they begin at multiples of the length.
+        """
+        for first in range(self._begun - self._begun % length, self._iterations, length):
+            yield self.block(np.arange(first, min(first + length, self._iterations)))
 
     def block(self, k: np.ndarray) -> Block:
         """Draw the events of some iterations, and compute what follows from them.
@@ -145,7 +170,8 @@ class EventSampler:
         tally, ends = self._tallied(k, at, v, v_hat, back)
         lr = self._learning_rates(k)
         if self._directions is None or back is None:
-            return Block(k, v, v_hat, v_hat * weight, lr, tally, self.stack, ends, over)
+            new = torch.from_numpy(self.stack.new_links(k)).to(self.device) if self._gated and self.wired else None
+            return Block(k, v, v_hat, v_hat * weight, lr, tally, self.stack, ends, over, new=new)
         of_ends = self._directions.weights(k, v_hat, back)
         return Block(k, v, v_hat, (v_hat | back) * weight, lr, tally, self.stack, ends, over, back, *of_ends)
 
@@ -203,10 +229,7 @@ class EventSampler:
     ) -> tuple[Tally, dict[int, int]]:
         """Remove the events of runs after their end, and count the rest; return the tally, and which runs end where."""
         found, first, last = self.ledger.trial(k, v, self._uses(v_hat, back)), int(k[0]), int(k[-1]) + 1
-        ends = {r: self.caps[r] for r in self._live if self.caps[r] <= last}
-        if self._spending:
-            reached = ((found.tally.cost < self._limit).sum(dim=0) + first + 1).tolist()  # costs never fall
-            ends |= {r: min(reached[r], ends.get(r, last)) for r in self._live if reached[r] <= last}
+        ends = self.ends(None if self._gated else found.tally.cost, first, last)
         if any(end < last for end in ends.values()):
             stop = torch.tensor([ends.get(r, last) for r in range(len(self.caps))], device=self.device)
             v &= at < stop[self._run_of]
@@ -214,10 +237,34 @@ class EventSampler:
             if back is not None:
                 back &= at < stop[self._run_of_link]
             found = self.ledger.trial(k, v, self._uses(v_hat, back))
-        if ends:
-            self._live -= ends.keys()
-            self._sort_runs()
+        if self._gated:
+            return found.tally, ends
+        self.end(ends)
         return self.ledger.book(found), ends
+
+    def ends(self, cost: Tensor | None, first: int, last: int) -> dict[int, int]:
+        """Return which runs end at iterations first + 1 … last, and where.
+
+        Args:
+            cost: The cost of each run after each of the iterations first … last − 1, in the unit of its budget,
+                (iterations, runs); None: caps alone are looked at.
+            first: The first iteration.
+            last: The one after the last.
+
+        Returns:
+            Run -> the number of iterations after which it is over.
+        """
+        ends = {r: self.caps[r] for r in self._live if self.caps[r] <= last}
+        if self.spending and cost is not None:
+            reached = ((cost < self._limit).sum(dim=0) + first + 1).tolist()  # costs never fall
+            ends |= {r: min(reached[r], ends.get(r, last)) for r in self._live if reached[r] <= last}
+        return ends
+
+    def end(self, runs: Iterable[int]) -> None:
+        """Draw nothing more for runs that are over."""
+        if runs:
+            self._live -= set(runs)
+            self._sort_runs()
 
     def _uses(self, v_hat: Tensor, back: Tensor | None) -> Tensor:
         """Return what is counted: the uses of links, or of both directions of the links of directed runs."""

@@ -29,18 +29,20 @@ def cap(run: Run, budget: Budget, iterations: int | None) -> tuple[int, int]:
 
     Returns:
         The cap and the expected number, at most the cap. A cap that is not given is 1.5 times the expected number, at
-        most 10⁶ (a budget of iterations is its own cap). A recorded schedule ends with its record.
+        most 10⁶ (a budget of iterations is its own cap). A recorded schedule ends with its record. Where models decide
+        which links fire, the number is that of a run whose links all fire, and the cap is of one whose links never do.
     """
     if budget.kind == "iterations":
         most = min(iterations or LONGEST * LONGEST, math.ceil(budget.value))
         return most, most
     longest = min(iterations or LONGEST, getattr(run.schedule, "recorded", None) or LONGEST)
     need = expected(run, budget, longest)
-    most = longest if iterations is not None or math.isinf(need) else min(longest, math.ceil(SLACK * need))
+    slowest = expected(run, budget, longest, links=False) if run.gated else need
+    most = longest if iterations is not None or math.isinf(slowest) else min(longest, math.ceil(SLACK * slowest))
     return max(1, most), int(max(1, min(need, most)))
 
 
-def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
+def expected(run: Run, budget: Budget, longest: int = LONGEST, *, links: bool = True) -> float:
     """Return the number of iterations after which a run is expected to have spent a budget; infinite if never.
 
     The expectation is over the events, with rates and graphs given: Σ_k Σ_i p_i(k) / d_i(k) / m + …, as in `delay`.
@@ -49,6 +51,7 @@ def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
         run: Graph, rates, schedule and ``link_bytes``.
         budget: What it may spend.
         longest: The most iterations to consider.
+        links: Whether links fire as the schedule says, or never.
 
     Returns:
         The number of iterations, at most ``longest``; or infinity.
@@ -59,7 +62,7 @@ def expected(run: Run, budget: Budget, longest: int = LONGEST) -> float:
     spent, k = 0.0, 0
     while k < longest:
         rows = np.arange(k, min(k + (1 if constant else length), longest))
-        cost = _expected_costs(run, budget, rows)
+        cost = _expected_costs(run, budget, rows, links)
         total = spent + np.cumsum(cost)
         if not constant and total[-1] >= budget.value:
             return k + int(np.argmax(total >= budget.value)) + 1
@@ -76,7 +79,7 @@ def _constant(run: Run) -> bool:
     return same and run.rates.fixed and run.topology.constant and not run.topology.time_varying_weights
 
 
-def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
+def _expected_costs(run: Run, budget: Budget, k: np.ndarray, links: bool) -> np.ndarray:
     """Return what iterations are expected to cost, (iterations,); fewer than k has for a custom schedule."""
     if draws_independently(run.schedule):
         p, q = run.schedule.probabilities(k, run.rates)
@@ -93,7 +96,7 @@ def _expected_costs(run: Run, budget: Budget, k: np.ndarray) -> np.ndarray:
         assert arcs is not None
         q = np.concatenate(by_direction(q, run.rates.graph.links), axis=1) * arcs.T.reshape(-1)
         present = None if present is None else np.tile(present, 2)
-    q = q if present is None else q * present
+    q = (q if present is None else q * present) * links
     step, use = costs_of(run, k, degree)
     every = use if present is None or not run.topology.time_varying_weights else np.where(present, use, 0.0)
     raw, normalized = [], []
@@ -115,8 +118,11 @@ def last_iterations(runs: Sequence[Run]) -> list[int]:
         runs: With their budgets and caps.
 
     Returns:
-        The last iteration of each run.
+        The last iteration of each run; of one whose models decide which links fire, the most that it takes.
     """
+    if any(run.gated for run in runs):
+        known = iter(last_iterations(ahead) if (ahead := [run for run in runs if not run.gated]) else ())
+        return [run.last(run.cap or LONGEST) if run.gated else next(known) for run in runs]
     most = max(run.last(LONGEST if run.cap is None else run.cap) for run in runs)
     found: dict[int, int] = {}
     stack = Stack(runs)

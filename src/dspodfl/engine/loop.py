@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Rule
+from dspodfl.algorithms import Rule, gates_links
 from dspodfl.engine.counters import Counters, Totals
-from dspodfl.engine.due import evaluations
-from dspodfl.engine.events import Block
+from dspodfl.engine.counting import Counted, CountedAfter, CountedAhead, Grid
+from dspodfl.engine.events import Block, EventSampler
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.snapshots import Observer, Snapshot
 from dspodfl.engine.stack import Stack
 from dspodfl.engine.state import Held, State
 from dspodfl.engine.steppers.base import Stepper, choose
 from dspodfl.engine.steppers.compiled import in_huge_pages
+from dspodfl.engine.steppers.plain import Plain
 from dspodfl.problem import Problem
 
 _MAX_WORDS_PER_BLOCK = {"cpu": 2_000_000, "cuda": 128_000_000}
@@ -62,7 +64,8 @@ def simulate(  # noqa: PLR0913 (what a loop is given, all by name)
         at_delay: Evaluate a run where its cumulative raw total delay first reaches each of these.
         points: Evaluate a run where its cost first reaches each of this number of equal parts of its budget.
         tick: Called with the number of every iteration, once it is made.
-        on_block: Called with the events of each block, before its iterations.
+        on_block: Called with the events of each block, before its iterations; of a rule that decides which links fire,
+            part by part, after them.
         longest: Iterations of a block, at most; None: by the device.
         reach: Called with an iteration; returns up to which one to advance before the loop yields, whether or not a run
             is evaluated there.
@@ -96,17 +99,23 @@ def simulate(  # noqa: PLR0913 (what a loop is given, all by name)
             over = stack.over(totals, iterations, problem.device)
             if (yield from _pending_evaluations(observer, stack, totals, over, pending, shrink)):
                 return
-        length = _block_length(stack, problem, longest)
-        for block in stack.blocks(iterations, length, problem.device, problem.dtype, totals):
+        length, grid = _block_length(stack, problem, longest), Grid(every, at_delay, points, observer.ended)
+        gated = gates_links(rule)
+        sampler = EventSampler(stack, problem.device, problem.dtype, totals, iterations, gated=gated)
+        for block in sampler.blocks(length):
             observer.end(block.over)
             if observer.finished:
                 return
-            if on_block:
+            if on_block and not gated:
                 on_block(block)
             stepper.load(split.shard.block(block))
-            due = evaluations(block, every, at_delay, points, observer.ended)
             first = max(int(block.k[0]), totals.iteration)
-            if (yield from _advanced(block, first, due, observer, stepper, shrink=shrink, tick=tick, reach=reach)):
+            counted: Counted = (
+                CountedAhead(block, grid)
+                if not gated
+                else CountedAfter(block, sampler, split, cast(Plain, stepper).passed, grid, on_block)
+            )
+            if (yield from _advanced(block, first, counted, observer, stepper, shrink=shrink, tick=tick, reach=reach)):
                 return
 
 
@@ -119,7 +128,7 @@ def _block_length(stack: Stack, problem: Problem, longest: int | None) -> int:
 def _advanced(
     block: Block,
     first: int,
-    due: Mapping[int, Sequence[int]],
+    counted: Counted,
     observer: Observer,
     stepper: Stepper,
     *,
@@ -134,24 +143,25 @@ def _advanced(
     start, end = int(block.k[0]), int(block.k[-1]) + 1
     shrinking = set(range(start, end + 1)) & _shrinking(end) if shrink else set()
     reached = first
-    for stop in sorted({*due, *shrinking, end}):
+    for stop in counted.stops(first, shrinking):
         while reached < stop:
             pause = min(stop, max(reached + 1, reach(reached))) if reach else stop
             stepper.advance(reached - start, pause - start)
             if tick:
                 for k in range(reached, pause):
                     tick(k + 1)
+            counted.count(reached, pause)
             reached = pause
-            here = [r for r in due.get(reached, ()) if r not in observer.ended]
-            ends = [r for r in here if block.ends.get(r) == reached]
-            counted = partial(block.tally.totals, reached, reached - start)
+            here = [r for r in counted.due(reached) if r not in observer.ended]
+            ends = [r for r in here if counted.ends.get(r) == reached]
+            totals = partial(counted.totals, reached)
             if here or reach:
-                counters = Counters.after(block.tally, reached - start - 1) if here else []
-                yield observer.at(reached, here, counters, counted, ends)
+                counters = counted.counters(reached) if here else []
+                yield observer.at(reached, here, counters, totals, ends)
             if observer.finished:
                 return True
             if reached in shrinking and observer.small:
-                yield observer.at(reached, [], [], counted, shrinks=True)
+                yield observer.at(reached, [], [], totals, shrinks=True)
                 return True
     return False
 

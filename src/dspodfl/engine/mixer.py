@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -37,10 +38,15 @@ class Mixer:
         self._dense: tuple[Tensor, ...] = ()
         self._blocks: list[Tensor] = []
         self._active: Tensor | None = None
+        self._loaded = False
 
     def load(self, active: Tensor) -> None:
         """Take the active weights r_ij v̂_ij of a block. Shape: (iterations, links)."""
-        self._active = active
+        self._active, self._loaded = active, False
+
+    def _prepare(self, active: Tensor) -> None:
+        """Make what multiplies in this block, when a rule first mixes."""
+        self._loaded = True
         if self._links is not None:
             return
         if self.uniform:
@@ -68,12 +74,21 @@ class Mixer:
         """Return an array with the rows of other processes that are needed at the t-th iteration: there are none."""
         return x
 
+    def weighted(self, t: int, active: Tensor, theta: Tensor, minus: Tensor | None = None) -> Tensor:
+        """As `apply`, with other active weights than those of the block, (links,)."""
+        one = copy(self)
+        one.load(active[None])
+        return one.apply(0, theta, minus)
+
     def apply(self, t: int, theta: Tensor, minus: Tensor | None = None) -> Tensor:
         """Multiply a stacked array by P of the t-th iteration; subtract another, which is overwritten.
 
         Shapes: (clients, p) each.
         """
-        if self._links is not None and self._active is not None:
+        assert self._active is not None
+        if not self._loaded:
+            self._prepare(self._active)
+        if self._links is not None:
             mixed = mixing.mixed(theta, self._links, self._active[t])
             return mixed if minus is None else torch.sub(mixed, minus, out=minus)
         if self.uniform:
@@ -143,14 +158,18 @@ class HaloMixer:
 
         Shapes: (clients, p) each.
         """
+        return self.weighted(t, self._active[t], x, minus)
+
+    def weighted(self, t: int, active: Tensor, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """As `apply`, with other active weights than those of the block, (links of the shard,)."""
         if self._mixed == self._declared:
             self._check_count(self._mixed + 1)
         self._mixed += 1
         own, both = len(x), self.with_halo(t, x)
         if self._links is not None:
-            mixed = mixing.mixed(both, self._links, self._active[t])[:own]
+            mixed = mixing.mixed(both, self._links, active)[:own]
         else:
-            mixed = sparse(self._shard.ends, self._active[t], both)[:own]
+            mixed = sparse(self._shard.ends, active, both)[:own]
         return mixed if minus is None else torch.sub(mixed, minus, out=minus)
 
     def with_halo(self, t: int, x: Tensor) -> Tensor:

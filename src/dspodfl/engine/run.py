@@ -38,6 +38,8 @@ class Run:
     """Iterations that the run is expected to take; None: its cap."""
     attack: Attack | None = None
     """Who attacks, and how; None: all clients are honest."""
+    gated: bool = False
+    """Whether models decide which of the links fire that are drawn: what fires is not known without them."""
 
     @property
     def clients(self) -> int:

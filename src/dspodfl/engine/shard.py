@@ -201,6 +201,7 @@ class Shard:
             v_hat=block.v_hat[:, link],
             active=block.active[:, link],
             lr=block.lr[:, own],
+            new=None if block.new is None else block.new[:, link],
         )
         if block.back is None or block.into is None or block.row is None:
             return here

@@ -126,6 +126,40 @@ class Stack:
         """
         return joined([p for p, _ in self._known(k)])
 
+    def link_rates(self, k: np.ndarray) -> np.ndarray:
+        """Return the mean of the rates b_ij of each client's links at some iterations, 1 where it has none.
+
+        Args:
+            k: The iterations.
+
+        Returns:
+            Rates, (iterations or 1, clients).
+        """
+        found = []
+        for run in self.runs:
+            rate, ends = run.rates.link(k), run.rates.graph.edges.reshape(-1)
+            total = np.zeros((run.clients, len(rate)))
+            np.add.at(total, ends, np.repeat(rate, 2, axis=1).T)
+            degree = np.bincount(ends, minlength=run.clients)
+            found.append(np.where(degree > 0, total.T / np.maximum(degree, 1), 1.0))
+        return joined(found)
+
+    def new_links(self, k: np.ndarray) -> np.ndarray:
+        """Return which links the graphs have and did not have in the iteration before; those of the first are old.
+
+        Args:
+            k: Consecutive iterations.
+
+        Returns:
+            Bool, (iterations, links).
+        """
+        new = np.zeros((len(k), self.all_links), dtype=bool)
+        for run, links in zip(self.runs, self.links, strict=True):
+            before, now = (run.topology.at(at)[0] for at in (np.maximum(k - 1, 0), k))
+            if before is not None and now is not None:
+                new[:, links] = now & ~before
+        return new
+
     def _known(self, k: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the probabilities of the clients and links of each run."""
         for run in self.runs:
@@ -173,13 +207,10 @@ class Stack:
             dtype: Of the mixing weights and the learning rates.
             start: What was counted before; None: the loop starts at 0.
 
-        Yields:
+        Returns:
             The blocks, in order.
         """
-        sampler = EventSampler(self, torch.device(device), dtype, start, iterations)
-        begun = start.iteration if start else 0
-        for first in range(begun - begun % length, iterations, length):
-            yield sampler.block(np.arange(first, min(first + length, iterations)))
+        return EventSampler(self, torch.device(device), dtype, start, iterations).blocks(length)
 
 
 def slices(sizes: Sequence[int]) -> list[slice]:

@@ -7,10 +7,8 @@ and what they add is summed up client by client in the order of the links.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,115 +17,18 @@ from torch import Tensor
 
 from dspodfl import rng
 from dspodfl.algorithms import Arc, PerLink, Receive, Rule, Send, Step, UnderAttack, needs_probability
+from dspodfl.engine import compiled_linear
+from dspodfl.engine.compiled_linear import LinearOperations
+from dspodfl.engine.ends import Ends, Fired, crossing, cut, like, summed, swapped, tensors, tree, x_device
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.mixer import HaloMixer, Mixer
-from dspodfl.engine.shard import Crossings, crossings
 from dspodfl.errors import InputError
 from dspodfl.problem import Problem
 from dspodfl.rng import Stream
 
 _MAX_ELEMENTS_PER_CHUNK = 2**24
 """Elements of an array that are gathered for the ends of links in one batch."""
-
-
-def tree(function: Callable[..., Any], *trees: Any) -> Any:
-    """Apply a function to tensors, or to tuples of them, part by part.
-
-    Args:
-        function: What is applied to one tensor of each.
-        *trees: Tensors, or tuples of tensors of the same form.
-
-    Returns:
-        The results, in the same form.
-    """
-    if isinstance(trees[0], tuple):
-        return tuple(tree(function, *parts) for parts in zip(*trees, strict=True))
-    return function(*trees)
-
-
-def _leaves(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
-
-
-class Ends:
-    """The ends of the links of a shard.
-
-    Args:
-        split: The clients held here, and the transport to the others.
-        device: Where models are.
-    """
-
-    def __init__(self, split: Split, device: torch.device) -> None:
-        self.shard, self.transport, self.device = split.shard, split.transport, device
-        client = split.shard.ends.reshape(-1)
-        self.client = torch.from_numpy(client).to(device)
-        """The row here of the client at each end, (2 · links,); rows of the halo come after the owned ones."""
-        self.owned = client < split.shard.clients
-        self.rows = split.shard.clients + len(split.shard.halo)
-
-    @cached_property
-    def everything(self) -> Tensor:
-        """All ends, (2 · links,)."""
-        return torch.arange(len(self.client), device=self.device)
-
-    @cached_property
-    def by_position(self) -> list[tuple[Tensor, Tensor]]:
-        """The ends of each client in the order of the links, one of each client at a time: clients, ends.
-
-        No client is twice in one of them, so that adding does not depend on an order.
-        """
-        client = self.shard.ends.reshape(-1)
-        order = np.argsort(client, kind="stable")
-        first = np.searchsorted(client[order], client[order])
-        position = np.arange(len(order)) - first
-        return [
-            (self.client[ends], ends)
-            for ends in (
-                torch.from_numpy(order[position == n]).to(self.device)
-                for n in range(int(position.max()) + 1 if len(position) else 0)
-            )
-        ]
-
-    @cached_property
-    def leave(self) -> Crossings:
-        """Owned ends whose message crosses to another process."""
-        return self._crossings(mine=True)
-
-    @cached_property
-    def come(self) -> Crossings:
-        """Ends of other processes whose message is needed here."""
-        return self._crossings(mine=False)
-
-    def _crossings(self, *, mine: bool) -> Crossings:
-        shard = self.shard
-        cut = np.flatnonzero((~self.owned).reshape(-1, 2).any(axis=1))
-        theirs = 2 * cut + (~self.owned).reshape(-1, 2)[cut, 1]
-        halo = shard.ends.reshape(-1)[theirs] - shard.clients
-        return crossings(theirs ^ 1 if mine else theirs, shard.owner[shard.halo[halo]], cut, shard.ranks)
-
-
-@dataclass(frozen=True, eq=False)
-class Fired:
-    """The ends that fire in each iteration of a block, where they are gathered one by one (on a CPU)."""
-
-    ends: Tensor  # (all that fire in the block,)
-    start: list[int]  # (iterations + 1,)
-
-    @staticmethod
-    def of(active: Tensor) -> Fired:
-        """Of the active weights of a block, (iterations, links)."""
-        at, link = (active != 0).nonzero(as_tuple=True)
-        start = 2 * torch.searchsorted(at.contiguous(), torch.arange(len(active) + 1))
-        return Fired(torch.stack([2 * link, 2 * link + 1], dim=1).reshape(-1), start.tolist())
-
-    def at(self, t: int) -> Tensor:
-        """The ends that fire at the t-th iteration, link by link."""
-        return self.ends[self.start[t] : self.start[t + 1]]
 
 
 class Stage:
@@ -144,8 +45,11 @@ class Stage:
         self.split, self.problem, self.mixer = split, problem, mixer
         self.ends = Ends(split, problem.device)
         self.layout = _Layout(problem)
+        fast = compiled_linear.available(problem) and problem.full is None
+        self.compiled = LinearOperations(split, problem) if fast else None
         self._needs_probability = needs_probability(rule)
         self._fired: Fired | None = None
+        self.gates: Any = None  # `dspodfl.engine.gate.Gates`, where the rule decides which links fire
         self._attack = split.shard.stack.attack
         if self._attack is not None:
             attacker = torch.from_numpy(split.shard.stack.attackers(split.shard.own))
@@ -156,10 +60,15 @@ class Stage:
         self.block = block
         self.v = block.v.to(self.problem.dtype)[:, :, None].unbind()
         self.lr = block.lr[:, :, None].unbind()
-        self.batches = None if self.problem.full is not None else self.problem.batches(block.k)
+        if self.compiled is not None:
+            self.compiled.load(block.k, block.active)
+        self.batches = self.problem.batches(block.k) if self.problem.full is None and self.compiled is None else None
         self.probability = self._probabilities(block) if self._needs_probability else None
         self._step_probability: Tensor | None = None
+        self._link_rate: Tensor | None = None
         self._fired = None
+        if self.gates is not None:
+            self.gates.load(block)
 
     @cached_property
     def n(self) -> Tensor:
@@ -172,14 +81,31 @@ class Stage:
     def fired(self) -> Fired:
         """The ends that fire; found out when a rule first exchanges."""
         if self._fired is None:
-            self._fired = Fired.of(self.block.active)
+            self._fired = Fired.of(self.block.active, self.ends.client)
         return self._fired
 
     def at(self, t: int, theta: Tensor) -> Step:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
-        mix = _never_mixes if self.block.into is not None else self.mixer.begin(t, theta)
-        found = StackStep(self, t, mix)
+        mix: Callable[..., Tensor]
+        if self.gates is not None:
+            return self._attacked(self.gates.at(t))
+        if self.block.into is not None:
+            mix = _never_mixes
+        elif self.compiled is not None and self.compiled.mixes:
+            mix = partial(self._mixed, self.compiled, t)
+        else:
+            mix = self.mixer.begin(t, theta)
+        return self._attacked(StackStep(self, t, mix))
+
+    def _attacked(self, found: StackStep) -> Step:
+        """The iteration as attackers leave it."""
         return found if self._attack is None else cast(Step, UnderAttack(found, self._attack.kind, self._attacker))
+
+    def _mixed(self, compiled: LinearOperations, t: int, x: Tensor, minus: Tensor | None = None) -> Tensor:
+        """P(k)x − minus by compiled code, where rows are as wide as models."""
+        if x.shape[1:] == (self.problem.width,) and x.dtype == self.problem.dtype:
+            return compiled.mix(t, x, minus)
+        return self.mixer.apply(t, x, minus)
 
     @property
     def step_probability(self) -> Tensor:
@@ -188,6 +114,14 @@ class Stage:
             found = self.split.shard.stack.step_probabilities(self.block.k)[:, self.split.shard.own]
             self._step_probability = torch.from_numpy(found).to(self.problem.device, self.problem.dtype)
         return self._step_probability
+
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean rate of each client's links; found out when a rule first asks. Shape: (iterations or 1, …)."""
+        if self._link_rate is None:
+            found = self.split.shard.stack.link_rates(self.block.k)[:, self.split.shard.own]
+            self._link_rate = torch.from_numpy(found).to(self.problem.device, self.problem.dtype)
+        return self._link_rate
 
     def _probabilities(self, block: Block) -> Tensor:
         """With which probability each link fires, or comes in at each end. Shape: (iterations or 1, links or ends)."""
@@ -229,10 +163,25 @@ class StackStep:
         found = self._stage.step_probability
         return found[min(self._t, len(found) - 1)][:, None]
 
+    @property
+    def link_rate(self) -> Tensor:
+        """The mean of the rates of each client's links, 1 where it has none. Shape: (clients, 1)."""
+        found = self._stage.link_rate
+        return found[min(self._t, len(found) - 1)][:, None]
+
+    def gate(self, who: Tensor) -> StackStep:
+        """Return the iteration with fewer links; see `dspodfl.algorithms.Step.gate`."""
+        if self._stage.gates is None:
+            raise InputError("the rule", "gate", "one that declares gates = True: what passes is then counted")
+        found: StackStep = self._stage.gates.through(self, self._t, who)
+        return found
+
     def gradient(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """Compute diag(scale) G(x). Shapes: x (clients, width), scale (clients, 1) -> (clients, width)."""
-        problem, batches = self._stage.problem, self._stage.batches
+        problem, batches, compiled = self._stage.problem, self._stage.batches, self._stage.compiled
         factor = None if scale is None else scale[:, 0]
+        if compiled is not None:
+            return compiled.gradient(self._t, x, factor)
         if batches is None:
             assert problem.full is not None
             return problem.full.gradient(x, factor)
@@ -278,34 +227,31 @@ class StackStep:
         """Exchange messages over the links that fire; see `dspodfl.algorithms.Step.exchange`."""
         if not self._stage.split.shard.is_whole:
             return self._across(x, send, receive, memory)
-        widest = max(leaf[0].numel() for leaf in _leaves(x)) if len(next(_leaves(x))) else 1
-        some = max(2, 2 * (_MAX_ELEMENTS_PER_CHUNK // (2 * widest)))
+        clients = self._stage.split.shard.clients
+        widest = max(leaf.numel() for leaf in tensors(x)) // clients
+        some = max(2, 2 * (_MAX_ELEMENTS_PER_CHUNK // (2 * max(1, widest))))
         if x_device(x).type == "cpu":
+            ends, rows = self._stage.fired.at(self._t), self._stage.fired.clients_at(self._t)
+            count = ends.shape[0]
+            if count <= some:
+                added = self._received(x, ends, rows, send, receive, memory)
+                return summed(None, clients, rows, added), memory
             total: Any = None
-            ends = self._stage.fired.at(self._t)
-            for first in range(0, len(ends), some) if len(ends) else (0,):
-                here = ends[first : first + some]
-                added = self._received(x, here, send, receive, memory, _swapped)
-                rows = self._stage.ends.client[here]
-                total = _summed(total, x, rows, added)
+            for first in range(0, count, some):
+                here = slice(first, first + some)
+                added = self._received(x, ends[here], rows[here], send, receive, memory)
+                total = summed(total, clients, rows[here], added)
             return total, memory
         return self._masked(x, send, receive, memory, some)
 
     def _received(
-        self,
-        x: Any,
-        ends: Tensor,
-        send: Send,
-        receive: Receive,
-        memory: PerLink | None,
-        swap: Callable[[Any], Any],
+        self, x: Any, ends: Tensor, rows: Tensor, send: Send, receive: Receive, memory: PerLink | None
     ) -> Any:
         """Send and receive at some ends, which come in pairs; the memory is changed in place."""
-        rows = self._stage.ends.client[ends]
         own = tree(lambda a: a.index_select(0, rows), x)
         mine = tuple(a.index_select(0, ends) for a in memory.rows) if memory is not None else None
         message = send(own, mine)
-        added, new = receive(own, message, swap(message), mine, self._arc(ends))
+        added, new = receive(own, message, swapped(message), mine, self._arc(ends))
         if memory is not None:
             for a, values in zip(memory.rows, new, strict=True):
                 a.index_copy_(0, ends, values)
@@ -336,11 +282,11 @@ class StackStep:
             own = tree(lambda a, rows=rows: a.index_select(0, rows), x)
             mine = tuple(a[first : first + some] for a in memory.rows) if memory is not None else None
             message = send(own, mine)
-            added, new = receive(own, message, _swapped(message), mine, self._arc(here))
+            added, new = receive(own, message, swapped(message), mine, self._arc(here))
             if memory is not None and mine is not None:
                 for a, values in zip(mine, new, strict=True):
-                    a.copy_(torch.where(_like(fires, a), values, a))
-            parts.append(tree(lambda a, fires=fires: torch.where(_like(fires, a), a, 0), added))
+                    a.copy_(torch.where(like(fires, a), values, a))
+            parts.append(tree(lambda a, fires=fires: torch.where(like(fires, a), a, 0), added))
         if not parts:
             return self._nothing(x, send, receive, memory), memory
         whole = tree(lambda *some: torch.cat(some), *parts)
@@ -352,8 +298,8 @@ class StackStep:
     def _nothing(self, x: Any, send: Send, receive: Receive, memory: PerLink | None) -> Any:
         """What is added where there is no link: zeros of the form that ``receive`` gives."""
         none = self._stage.ends.client[:0]
-        added = self._received(x, none, send, receive, memory, _swapped)
-        return tree(lambda a: a.new_zeros((len(next(_leaves(x))), *a.shape[1:])), added)
+        added = self._received(x, none, none, send, receive, memory)
+        return tree(lambda a: a.new_zeros((len(next(tensors(x))), *a.shape[1:])), added)
 
     def _across(self, x: Any, send: Send, receive: Receive, memory: PerLink | None) -> tuple[Any, PerLink | None]:
         """As `exchange`, where some of the other ends are held by other processes."""
@@ -371,7 +317,7 @@ class StackStep:
         if memory is not None:
             for a, values in zip(memory.rows, new, strict=True):
                 a.index_copy_(0, here, values)
-        return _summed(None, x, rows, added), memory
+        return summed(None, stage.split.shard.clients, rows, added), memory
 
     def _swapped_across(self, message: Tensor, own: Tensor) -> Tensor:
         """The messages of the other ends of some owned ends. Shapes: (ends, …), (ends,) -> (ends, …)."""
@@ -380,10 +326,10 @@ class StackStep:
         place = message.new_empty((len(ends.client), *message.shape[1:]))
         place.index_copy_(0, own, message)
         active = (stage.block.active[t] != 0).cpu().numpy()[None]
-        leaving, coming = _crossing(ends.leave, active), _crossing(ends.come, active)
+        leaving, coming = crossing(ends.leave, active), crossing(ends.come, active)
         out = place[torch.from_numpy(leaving[0]).to(place.device)].contiguous()
         into = place.new_empty((len(coming[0]), *place.shape[1:]))
-        wait = ends.transport.start(_cut(out, leaving[1]), _cut(into, coming[1]))
+        wait = ends.transport.start(cut(out, leaving[1]), cut(into, coming[1]))
         wait()
         place.index_copy_(0, torch.from_numpy(coming[0]).to(place.device), into)
         return place.index_select(0, own ^ 1)
@@ -392,39 +338,6 @@ class StackStep:
 def _never_mixes(*_: Tensor, **__: Tensor) -> Tensor:
     """Refuse P(k)x where it is no matrix: a direction of a link may fire alone."""
     raise InputError("the rule", "mix or around", "exchange on a directed graph: weights there are those of each arc")
-
-
-def _crossing(crossings: Crossings, active: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """The ends that cross where these links fire, and where those of each process begin and end."""
-    needed = crossings.needed(active)[0]
-    count = np.concatenate([[0], np.cumsum(needed)])
-    return crossings.row[needed], count[crossings.bounds].tolist()
-
-
-def _cut(rows: Tensor, bounds: list[int]) -> list[Tensor | None]:
-    return [rows[a:b] if b > a else None for a, b in pairwise(bounds)]
-
-
-def _swapped(message: Any) -> Any:
-    """The messages of the other ends, where both ends of a link come one after the other."""
-    return tree(lambda a: a.view(len(a) // 2, 2, *a.shape[1:]).flip(1).view(a.shape), message)
-
-
-def _summed(total: Any, x: Any, rows: Tensor, added: Any) -> Any:
-    """Add what ends add to their clients' rows, in the order of the ends."""
-    if total is None:
-        clients = len(next(_leaves(x)))
-        total = tree(lambda a: a.new_zeros((clients, *a.shape[1:])), added)
-    return tree(lambda out, a: out.index_add_(0, rows, a), total, added)
-
-
-def _like(mask: Tensor, a: Tensor) -> Tensor:
-    return mask.view(-1, *[1] * (a.ndim - 1))
-
-
-def x_device(x: Any) -> torch.device:
-    """The device of a tensor, or of the first of a tuple of tensors."""
-    return next(_leaves(x)).device
 
 
 class _Layout:
@@ -442,25 +355,6 @@ class _Layout:
     def packed(self, x: Tensor) -> Tensor:
         """Return rows in the order of the stacked models. Shapes: (rows, p) -> (rows, width)."""
         return self._problem.pack(x)
-
-
-def unaliased(state: Any) -> Any:
-    """Give link memory tensors of its own: they are changed in place.
-
-    Args:
-        state: The state of a rule.
-
-    Returns:
-        The same state, with copies where it has `PerLink`.
-    """
-    if isinstance(state, PerLink):
-        return PerLink(tuple(a.clone() for a in state.rows))
-    if isinstance(state, dict):
-        return {key: unaliased(part) for key, part in state.items()}
-    if isinstance(state, tuple | list):
-        parts = [unaliased(part) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
-    return state
 
 
 def check_probabilities(rule: Rule, label: str, knows: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dspodfl.analysis import METRICS
+from dspodfl.analysis import METRICS, Cost, parse
 from dspodfl.config import Axis, Cell, Point, Value, assign, cells
 from dspodfl.errors import ConfigError, DataError, InputError, bounded, nearest
 
@@ -21,6 +21,7 @@ KINDS = {
     "sweep": "accuracy at a delay, or after the last iteration, against what is varied",
     "accuracy_table": "accuracy after numbers of iterations",
     "delay_table": "delay to target accuracies, split into processing and transmission",
+    "tuned": "accuracy at equal costs, each algorithm with the value of an axis that other seeds choose",
 }
 
 
@@ -85,6 +86,39 @@ class Read(_Table):
     targets: list[float] = []
 
 
+class Tune(_Table):
+    """What is tuned: each algorithm takes the point of an axis that is best, at a cost, on seeds that are not read."""
+
+    over: str
+    """The axis of the grid whose point is chosen."""
+    seeds: int = Field(ge=1)
+    """How many seeds, after those that are read, choose."""
+    at: list[str] = Field(min_length=1)
+    """The costs, as ``show --at`` takes them: ``delay=2000``. Each has its own choice, and is read at it."""
+    quick: list[str] = []
+    """Those of --quick, which runs less far; empty: the same."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Tune:
+        try:
+            for quick in (False, True):
+                self.costs(quick)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def costs(self, quick: bool = False) -> tuple[Cost, ...]:
+        """Return the costs that runs are read at.
+
+        Args:
+            quick: Whether those of ``--quick`` are meant.
+
+        Returns:
+            The costs.
+        """
+        return tuple(parse(text, "tune.at") for text in (self.quick if quick and self.quick else self.at))
+
+
 class Quick(_Table):
     """What --quick changes."""
 
@@ -135,6 +169,7 @@ class Experiment(_Table):
         base: The configuration that all cells share.
         over: What is varied.
         read: How rows are aggregated.
+        tune: What is tuned on further seeds; of the kind ``tuned`` alone.
         quick: What ``--quick`` changes.
         check: What is computed to check the claim.
         printed: The numbers that the paper prints.
@@ -143,7 +178,7 @@ class Experiment(_Table):
     name: str
     title: str
     paper: str
-    kind: Literal["curves", "sweep", "accuracy_table", "delay_table"]
+    kind: Literal["curves", "sweep", "accuracy_table", "delay_table", "tuned"]
     dataset: str
     seeds: int = Field(ge=1)
     claim: str
@@ -151,6 +186,7 @@ class Experiment(_Table):
     base: dict[str, Any]
     over: list[Over] = []
     read: Read = Read()
+    tune: Tune | None = None
     quick: Quick = Quick()
     check: list[Check] = []
     printed: list[Printed] = []
@@ -163,6 +199,10 @@ class Experiment(_Table):
             raise ValueError("an accuracy_table needs read.iterations")
         if self.kind == "delay_table" and not self.read.targets:
             raise ValueError("a delay_table needs read.targets")
+        if (self.kind == "tuned") != (self.tune is not None):
+            raise ValueError("[tune] belongs to the kind tuned, and is needed there")
+        if self.tune is not None and self.tune.over not in self.axes:
+            raise ValueError(f"tune.over = {self.tune.over!r} is not the name of an [[over]]")
         return self
 
     @property
@@ -175,7 +215,7 @@ class Experiment(_Table):
 
         Args:
             quick: Whether the changes and values of ``--quick`` apply.
-            seeds: The number of seeds; None: that of the experiment.
+            seeds: The number of seeds that are read; None: that of the experiment. Those that tune come on top.
             more: Further changes, by dotted keys.
 
         Returns:
@@ -185,7 +225,7 @@ class Experiment(_Table):
             ConfigError: A configuration is not valid.
         """
         raw = copy.deepcopy(self.base)
-        raw["seeds"] = seeds or (self.quick.seeds if quick else self.seeds)
+        raw["seeds"] = (seeds or (self.quick.seeds if quick else self.seeds)) + (self.tune.seeds if self.tune else 0)
         for key, value in ((self.quick.set if quick else {}) | (more or {})).items():
             assign(raw, key, value)
         if self.read.at_delay is not None:
@@ -285,7 +325,7 @@ def paper_names() -> list[str]:
 
 def _all() -> list[Experiment]:
     found = [read(path) for path in sorted(folder().glob("*.toml"))]
-    order = {"accuracy_table": 0, "delay_table": 1, "curves": 2, "sweep": 3}
+    order = {"accuracy_table": 0, "delay_table": 1, "curves": 2, "sweep": 3, "tuned": 4}
     return sorted(found, key=lambda e: (not e.paper, e.dataset != "fmnist", order[e.kind], e.name))
 
 

@@ -21,6 +21,7 @@ from dspodfl.errors import DataError, bounded
 from dspodfl.experiments.claims import ClaimCheck, Status, check_claims, overall, with_printed
 from dspodfl.experiments.definition import Experiment, named
 from dspodfl.experiments.evidence import Evidence
+from dspodfl.experiments.tuning import tuned
 from dspodfl.study import parquet, read_parquet
 from dspodfl.study.store import COMPLETE, Folder, check_outcome
 
@@ -31,7 +32,7 @@ RESULT = "result.json"
 """The file of an experiment's result."""
 FORMAT = 1
 """Of result.json."""
-KINDS = ("curves", "sweep", "accuracy_table", "delay_table")
+KINDS = ("curves", "sweep", "accuracy_table", "delay_table", "tuned")
 _THEORY = ({"guaranteed"}, {"axes", "rows"})
 """Keys of the result.json of a bound, and of a sweep of bounds."""
 _T = TypeVar("_T")
@@ -44,7 +45,7 @@ class ExperimentResult:
     Attributes:
         name: The name of the experiment, or of the sweep.
         title: One line.
-        kind: ``curves``, ``sweep``, ``accuracy_table`` or ``delay_table``.
+        kind: ``curves``, ``sweep``, ``accuracy_table``, ``delay_table`` or ``tuned``.
         axes: The names of what is varied.
         metrics: Rows by point, algorithm, seed and evaluated iteration.
         aggregates: What the figure or table shows of them.
@@ -89,7 +90,7 @@ class ExperimentResult:
         Returns:
             The outcome.
         """
-        aggregates = read(experiment, metrics, cells)
+        aggregates = read(experiment, metrics, cells, quick=bool(about.get("quick")))
         others = _others(experiment, folder, about)
         evidence = Evidence(metrics, aggregates, experiment.axes, experiment, others)
         full = not about.get("quick") and about.get("seeds") == experiment.seeds
@@ -137,6 +138,8 @@ class ExperimentResult:
             return plots.delays(self.aggregates, self.axes, self.title, parts)
         if self.kind == "accuracy_table":
             return plots.accuracies(self.aggregates, self.axes, self.title)
+        if self.kind == "tuned":
+            return plots.tuned(self.metrics, self.aggregates, self.axes, self.title)
         return plots.sweep(self.aggregates, self.axes, self.heading, budget)
 
     def save(self, folder: Path) -> Path:
@@ -276,13 +279,16 @@ def _csv(content: bytes) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=[""])
 
 
-def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = ()) -> pd.DataFrame:
+def read(
+    experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = (), *, quick: bool = False
+) -> pd.DataFrame:
     """Aggregate rows as an experiment says.
 
     Args:
         experiment: How they are read: at a delay, iterations or targets, or at the end of the runs.
         metrics: Rows by point, algorithm, seed and evaluated iteration.
         cells: The cells of the grid, whose budgets are used; without them, that of the experiment's base.
+        quick: Whether they were run with ``--quick``.
 
     Returns:
         The aggregates, with the paper's printed numbers in further columns; empty where there are no rows.
@@ -294,6 +300,8 @@ def read(experiment: Experiment, metrics: pd.DataFrame, cells: Sequence[Cell] = 
         table = aggregation.at_iterations(metrics, axes, how.iterations)
     elif experiment.kind == "delay_table":
         table = aggregation.to_targets(metrics, axes, how.targets)
+    elif experiment.tune is not None:
+        table = tuned(metrics, axes, experiment.tune, quick=quick)
     elif how.at_delay is not None:
         table = aggregation.at_delay(metrics, axes, how.at_delay)
     else:

@@ -29,12 +29,14 @@ def outcome_table(outcome: ExperimentResult, at: Cost | None = None) -> Table:
     Raises:
         InputError: ``at`` is given for a table of the paper, which is read at its own iterations or targets.
     """
-    if at is not None and outcome.kind.endswith("_table"):
+    if at is not None and (outcome.kind.endswith("_table") or outcome.kind == "tuned"):
         raise InputError("--at", at.text, f"given with a run or a sweep; {outcome.name} is a table of its own kind")
     if outcome.kind == "curves" and not outcome.axes and len(outcome.metrics):
         config = tomllib.loads(outcome.config) if outcome.config else {}
         found = comparison.compare(outcome.metrics, config, at=at)
         return comparison.table(found, outcome.heading, config)
+    if outcome.kind == "tuned":
+        return tuned_table(outcome)
     aggregates = outcome.aggregates if at is None else at_cost(outcome.metrics, outcome.axes, at)
     rows = [*outcome.axes, *(c for c in ("iteration", "target") if c in aggregates and outcome.kind.endswith("table"))]
     algorithms = [str(name) for name in dict.fromkeys(aggregates["algorithm"])]
@@ -50,6 +52,39 @@ def outcome_table(outcome: ExperimentResult, at: Cost | None = None) -> Table:
     if outcome.config:
         notes += comparison.thinned(tomllib.loads(outcome.config))
     return Table(outcome.heading, tuple(columns), tuple(lines), "", caption(outcome.kind, aggregates), tuple(notes))
+
+
+def tuned_table(outcome: ExperimentResult) -> Table:
+    """Return the table of a tuned comparison: a row for each algorithm, the best at the first cost first.
+
+    Args:
+        outcome: What was measured.
+
+    Returns:
+        For each cost the accuracy, the place among all, and the point that was chosen.
+    """
+    found = outcome.aggregates
+    pairs = dict.fromkeys(zip(found["cost"], found["cost_value"], strict=True))
+    costs = [Cost(str(kind), float(value)) for kind, value in pairs]
+    name = axis_name(str(found["tuned_axis"].iloc[0])) if len(found) else ""
+    columns = [Column("", left=True)]
+    for cost in costs:
+        columns += [Column(f"accuracy at\n{cost.text}"), Column("rank"), Column(name)]
+    order = list(found[found["cost"] == costs[0].kind].sort_values("rank")["algorithm"]) if costs else []
+    rows = []
+    for algorithm in order:
+        mine = found[found["algorithm"] == algorithm].set_index("cost")
+        cells = [NAMES.get(str(algorithm), str(algorithm))]
+        for cost in costs:
+            row = mine.loc[cost.kind]
+            short = "*" if row["short"] else ""
+            cells += [cell(row) + short, str(int(row["rank"])), f"{row['tuned']:g}{'!' if row['edge'] else ''}"]
+        rows.append(Row(tuple(cells)))
+    number = int(found["seeds"].max()) if len(found) else 0
+    text = f"Accuracy: mean ± std over {formatting.seeds(number)}, each algorithm at the {name} that is best at this "
+    text += "cost on other seeds. *: some runs end before this cost, and are read at their end. "
+    text += "!: the first or last of the values that were tried."
+    return Table(outcome.heading, tuple(columns), tuple(rows), "", text, tuple(_diverged(found, ["cost"])))
 
 
 def at_cost(metrics: pd.DataFrame, axes: Sequence[str], at: Cost) -> pd.DataFrame:

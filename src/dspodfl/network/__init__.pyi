@@ -1,3 +1,4 @@
+from . import laws as laws
 from . import rates as rates
 from . import topology as topology
 from . import weights as weights
@@ -25,11 +26,11 @@ from .generators import generate as generate
 from .graph import Graph as Graph
 from .graph import as_graph as as_graph
 from .graph_io import read_graph as read_graph
+from .laws import LAWS as LAWS
 from .own_weights import OwnWeights as OwnWeights
 from .part import Part as Part
 from .processes import AVAILABILITY as AVAILABILITY
 from .processes import CHANNELS as CHANNELS
-from .rates import LAWS as LAWS
 from .rates import Rates as Rates
 from .rates_io import read_rates as read_rates
 from .topology import DYNAMICS as DYNAMICS
@@ -75,6 +76,7 @@ __all__ = [
     "costs",
     "ended_by",
     "generate",
+    "laws",
     "rates",
     "read_graph",
     "read_rates",

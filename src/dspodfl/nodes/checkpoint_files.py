@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,20 +71,29 @@ class CheckpointFiles:
         """Read what is there.
 
         Returns:
-            The newest checkpoint that is intact, and what is wrong with newer ones.
+            The newest checkpoint that is intact, and what is wrong with others. Those are set aside (``.damaged``), so
+            that they are not counted among those that are kept.
 
         Raises:
-            DataError: A file is of another run or node.
+            DataError: A file is of another run or node, or all are damaged and neighbours may have been told of them.
         """
-        saved, notes, newest = [], [], None
+        saved, damaged, newest = [], dict[Path, str](), None
         for path in self._paths():
             try:
                 newest = _parsed(path, self._about)
                 saved.append(newest.k)
             except _DamagedError as error:
-                notes.append(f"{path} is damaged ({error})")
-        if notes and newest is not None:
-            notes.append(f"the checkpoint of iteration {newest.k} is taken")
+                damaged[path] = f"{path} is damaged ({error})"
+        notes = list(damaged.values())
+        if newest is None and len(damaged) >= self._keep:
+            lost = "no checkpoint is intact, and neighbours no longer keep what a start from iteration 0 needs"
+            raise DataError(f"{'; '.join(notes)}: {lost}; the run cannot be resumed")
+        if damaged:
+            taken = f"the checkpoint of iteration {newest.k} is taken" if newest else "it begins at iteration 0"
+            notes.append(taken)
+            for path in damaged:
+                with suppress(OSError):
+                    path.replace(path.with_suffix(".damaged"))
         return Found(newest, saved, notes)
 
     def _paths(self) -> list[Path]:
@@ -102,7 +112,7 @@ class _DamagedError(Exception):
 
 def _serialized(checkpoint: Checkpoint, about: dict[str, Any]) -> list[Any]:
     """Return the pieces of a file; a payload that several neighbours were sent is in it once."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.value.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.value.items()}
     kept = [
         (peer, *position, memoryview(payload).cast("B"))
         for peer, of_peer in checkpoint.kept.items()

@@ -28,6 +28,7 @@ from dspodfl._version import __version__
 from dspodfl.config import Config, Nodes, dumps
 from dspodfl.errors import DspodflError, InputError, available_signals
 from dspodfl.nodes.checkpoint_files import CheckpointFiles
+from dspodfl.nodes.folder_lock import locked
 from dspodfl.nodes.identity import Identity
 from dspodfl.nodes.job import Job, check_study
 from dspodfl.nodes.log import Log
@@ -43,6 +44,8 @@ EVENTS = "events.jsonl"
 DIVERGED, PORT = 3, 4
 """Exit codes of a node."""
 _STATUS_SECONDS = 0.5
+_LOCK_SECONDS = 10.0
+"""How long a node waits for the one before it to leave the folder."""
 
 
 class ListenError(DspodflError):
@@ -168,7 +171,8 @@ class Node:
         folder = NodeFolder(out, id, run_id, text, own_test=self._own_test)
         folder.open({"dspodfl": __version__, "torch": torch.__version__})
         jobs = [Job(self.config, self.study, number, id) for number in range(len(self.study.runs))]
-        return asyncio.run(self._all(jobs, folder, identity))
+        with locked(out, "--out", _LOCK_SECONDS):
+            return asyncio.run(self._all(jobs, folder, identity))
 
     @property
     def nodes(self) -> Nodes:

@@ -24,13 +24,17 @@ from torch import Tensor
 
 from dspodfl.engine import ClientState, packed_by_peer
 from dspodfl.engine import Message as ClientMessage
+from dspodfl.errors import DataError
 from dspodfl.nodes.checkpoint_files import CheckpointFiles
 from dspodfl.nodes.job import SEPARATOR, Job, is_finite
 from dspodfl.nodes.log import Log
+from dspodfl.nodes.models_buffer import ModelsBuffer
 from dspodfl.nodes.models_file import ModelsWriter, StoredModel
 from dspodfl.nodes.transport import Connection, RefusedError, Transport
 from dspodfl.protocol import (
+    LOST,
     AnyMessage,
+    Bye,
     Checkpoint,
     Close,
     Deliver,
@@ -89,13 +93,14 @@ class Runner:
         own_score: Callable[[np.ndarray], tuple[float, float]] | None = None,
     ) -> None:
         self.job, self.log = job, log
-        self._make_transport, self._files, self._models, self._score = make_transport, checkpoints, models, own_score
+        self._make_transport, self._files, self._score = make_transport, checkpoints, own_score
+        self._models = ModelsBuffer(models, log)
         self._inbox: queue.SimpleQueue[dict[int, Any] | None] = queue.SimpleQueue()
         self._connections: dict[int, Connection] = {}
         self._wait: dict[int, float] = {}
         self._refused: set[int] = set()
         self._steps = self._uses = 0
-        self._exchanged = False
+        self._exchanged = self._unsaved = False
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
         self._last_saved: float | None = None
@@ -184,8 +189,12 @@ class Runner:
                 return
             self._wait.pop(peer, None)
         self._do(self.core.received(peer, cast(AnyMessage, message), payload, self._loop.time()))
-        if isinstance(message, Hello) and peer not in self._refused and self._connections.get(peer) is connection:
+        if isinstance(message, Hello) and self.core.links[peer].live:
+            self._refused.discard(peer)
             self.log.write("connected", peer=peer)
+        elif isinstance(message, Bye) and message.reason == "refused" and message.text.endswith(LOST):
+            lost = DataError(f"node {peer} refuses this node ({message.text}); it cannot be resumed")
+            self._failure = self._failure or lost
 
     def progressed(self, connection: Connection, done: int, total: int) -> None:
         """Learn that a part of a payload arrived."""
@@ -201,7 +210,8 @@ class Runner:
 
     def refused(self, where: str, reason: str) -> None:
         """Learn that a connection was refused."""
-        self.log.warn(f"refused {where}: {reason}", event="refused", where=where, reason=reason)
+        once = (where.rpartition(":")[0], reason)
+        self.log.warn(f"refused {where}: {reason}", event="refused", once=once, where=where, reason=reason)
 
     # --- what the protocol asks for (in the event loop) -----------------------------------------------------------
 
@@ -241,11 +251,14 @@ class Runner:
             error = future.exception()
             now = self._loop.time()
             if error is None:
-                self._last_saved = now
+                if self._unsaved:
+                    self.log.warn("checkpoints are written again", event="saved", k=checkpoint.k)
+                self._last_saved, self._unsaved = now, False
                 self._do(self.core.saved(checkpoint.k, now))
                 return
-            reason = getattr(error, "strerror", None) or str(error)
-            self.log.warn(f"a checkpoint could not be written ({reason})", event="unsaved", k=checkpoint.k)
+            reason, self._unsaved = getattr(error, "strerror", None) or str(error), True
+            text = f"a checkpoint could not be written ({reason})"
+            self.log.warn(text, event="unsaved", once="unsaved", k=checkpoint.k)
             self._do(self.core.unsaved(checkpoint.k, now))
 
         asyncio.wrap_future(self._disk.submit(write), loop=self._loop).add_done_callback(ended)

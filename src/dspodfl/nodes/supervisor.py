@@ -19,6 +19,7 @@ from typing import Any
 from dspodfl.config import Config, Nodes, Peer, dumps
 from dspodfl.errors import DataError, DspodflError, InputError, Interrupt, Interrupted, bounded, user_code
 from dspodfl.nodes.collection import Collection, collect
+from dspodfl.nodes.folder_lock import locked
 from dspodfl.nodes.job import check_study
 from dspodfl.nodes.keys import new_keys
 from dspodfl.nodes.node_folder import first_difference
@@ -98,13 +99,17 @@ def up(
     check_study(resolved, study)
     clients = study.settings[0].rates.graph.clients
     del study
+    tell = say or (lambda line: None)
     place = _Place.made(resolved, out, clients, overwrite)
-    began = time.monotonic()
-    team = _Team(place, clients, max_restarts, on_change or (lambda nodes: None), say or (lambda line: None))
-    with Interrupt() as interrupt:
-        team.run(interrupt)
-    seconds = place.spent(time.monotonic() - began)
-    return collect([place.folder / str(id) for id in range(clients)], out, seconds=seconds, overwrite=True)
+    with locked(place.folder, "--out"):
+        began = time.monotonic()
+        if place.ready(resolved, clients):
+            with Interrupt() as interrupt:
+                _Team(place, clients, max_restarts, on_change or (lambda nodes: None), tell).run(interrupt)
+        else:
+            tell(f"{place.folder}: all nodes have finished; nothing is trained")
+        seconds = place.spent(time.monotonic() - began)
+        return collect([place.folder / str(id) for id in range(clients)], out, seconds=seconds, overwrite=True)
 
 
 @dataclass(frozen=True)
@@ -115,12 +120,13 @@ class _Place:
 
     @staticmethod
     def made(config: Config, out: Path, clients: int, overwrite: bool) -> _Place:
-        """Make the folder with keys and addresses, or take that of the same study."""
+        """Make the folder with keys and addresses, or take the one that is there."""
         folder = out / NODES
         if overwrite and folder.exists():
-            shutil.rmtree(folder)
+            with locked(folder, "--out"):
+                shutil.rmtree(folder)
         if (folder / UP).exists():
-            return _Place(folder)._same(config, clients)
+            return _Place(folder)
         if out.exists() and any(out.iterdir()) and not overwrite:
             raise InputError("--out", str(out), "an empty folder, or that of the same study (or use --overwrite)")
         made = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -136,8 +142,8 @@ class _Place:
             raise
         return _Place(folder)
 
-    def _same(self, config: Config, clients: int) -> _Place:
-        """Refuse another study; give the nodes addresses that are free now."""
+    def ready(self, config: Config, clients: int) -> bool:
+        """Refuse another study, and give the nodes addresses that are free now; False: they have all finished."""
         before = bounded.parse_toml(bounded.read_text(self.folder / CONFIG, bounded.TOML))
         now = bounded.parse_toml(dumps(config.model_dump(mode="json")))
         for tables in (before, now):
@@ -150,17 +156,23 @@ class _Place:
         previous = Config(**bounded.parse_toml(bounded.read_text(self.folder / CONFIG, bounded.TOML)))
         run_id = previous.nodes.run_id if previous.nodes else None
         changed = _with_nodes(config, self.folder, clients, run_id)
+        if self._about().get("finished") is True:
+            return False
         write(self.folder / CONFIG, dumps(changed.model_dump(mode="json")).encode())
-        return self
+        return True
 
     def spent(self, seconds: float) -> float:
-        """Add to the time that the nodes have trained; return all of it."""
-        found = bounded.read_json(self.folder / UP, 2**16)
-        if not isinstance(found, dict):
-            raise DataError(f"{self.folder / UP}: damaged")
-        total = float(found.get("seconds", 0.0)) + seconds
-        write(self.folder / UP, json.dumps({**found, "seconds": total}).encode())
+        """Add to the time that the nodes have trained, now that all have finished; return all of it."""
+        about = self._about()
+        total = float(about.get("seconds", 0.0)) + (0.0 if about.get("finished") is True else seconds)
+        write(self.folder / UP, json.dumps({**about, "seconds": total, "finished": True}).encode())
         return total
+
+    def _about(self) -> dict[str, Any]:
+        found = bounded.read_json(self.folder / UP, 2**16)
+        if not isinstance(found, dict) or not isinstance(found.get("seconds", 0.0), int | float):
+            raise DataError(f"{self.folder / UP}: damaged")
+        return found
 
 
 def _with_nodes(config: Config, folder: Path, clients: int, run_id: str | None = None) -> Config:

@@ -6,6 +6,7 @@ from .effects import Effect as Effect
 from .effects import Note as Note
 from .effects import Send as Send
 from .effects import Store as Store
+from .hello import LOST as LOST
 from .hello import refusal as refusal
 from .lockstep_link import LockstepLink as LockstepLink
 from .lockstep_node import LockstepNode as LockstepNode
@@ -35,6 +36,7 @@ from .session import session_id as session_id
 
 __all__ = [
     "FINGERPRINT_BYTES",
+    "LOST",
     "MAX_TEXT",
     "NONCE_BYTES",
     "NO_SESSION",

@@ -7,6 +7,8 @@ from itertools import zip_longest
 from dspodfl.protocol.messages import VERSION, Hello
 from dspodfl.protocol.plan import Plan
 
+LOST = "it has lost its checkpoints"
+"""How the text of a BYE ends that refuses a node for good: what it needs is no longer kept."""
 _NOTHING = ("", b"")
 
 
@@ -37,7 +39,7 @@ def refusal(plan: Plan, peer: int, hello: Hello, durable: int) -> str | None:
     if hello.durable > plan.iterations or (hello.need is not None and not plan.exists(peer, *hello.need)):
         return "it is at an iteration that this run does not have"
     if hello.durable < durable:
-        return f"it confirmed iteration {durable} before and is back at {hello.durable}: it has lost its checkpoints"
+        return f"it confirmed iteration {durable} before and is back at {hello.durable}: {LOST}"
     return None
 
 

@@ -47,6 +47,7 @@ class LockstepLink:
         open: Whether there is a connection.
         bye_said: Whether this end has said BYE in this session.
         live: Whether both HELLOs have been exchanged: the session stands.
+        nonce: The random bytes of this end of the connection; None while there is none.
         liveness: Signs of life of the connection.
         down_since: When the last connection ended.
     """
@@ -73,6 +74,7 @@ class LockstepLink:
         "kept",
         "live",
         "liveness",
+        "nonce",
         "open",
         "peer",
         "plan",
@@ -107,6 +109,7 @@ class LockstepLink:
         """
         self.open = False
         self.live = False
+        self.nonce: bytes | None = None
         self.bye_said = False
         self.down_since = now
         self._sent: Position | None = None  # the last STATE sent in this session
@@ -129,6 +132,7 @@ class LockstepLink:
         self.disconnect(now)
         plan = self.plan
         self.open = True
+        self.nonce = nonce
         self.liveness = Liveness(now, plan.patience, self.liveness.round_trip)
         self._told_need = None if len(self.held) >= MAX_HELD else self.expects
         self._told_durable = durable

@@ -5,6 +5,11 @@ The worker (training), the network and the disk give inputs. The worker's cycle 
 iteration without a firing link it just advances. A firing is never skipped: `Deliver` comes when every neighbour's
 message of the phase is here and every own message is kept for its receiver.
 Checkpoints and the end of a run are in `lockstep_saving`.
+
+What carries a node out over a network has to: give every connection to `opened` with fresh random bytes, and messages
+of the current connection alone to `received`, in order (`session.FrameCounters`); report parts of long frames with
+`progressed`; call `on_timer` at ``timer``; carry out effects in order; connect again, with a growing delay, whatever
+`Close` says, until `Done`; and stop the worker when ``end`` is set.
 """
 
 from __future__ import annotations
@@ -77,18 +82,20 @@ class LockstepNode(LockstepSaving):
             link.connect(nonce, self.durable, now, out)
         return out
 
-    def closed(self, peer: int, now: float) -> list[Effect]:
+    def closed(self, peer: int, now: float, nonce: bytes | None = None) -> list[Effect]:
         """End a session: the connection is gone.
 
         Args:
             peer: The neighbour.
             now: The time in seconds.
+            nonce: This end's random bytes of the connection, so that the end of an earlier one changes nothing; None:
+                the current one.
 
         Returns:
             Effects.
         """
         link = self.links.get(peer)
-        if link is not None and link.open:
+        if link is not None and link.open and nonce in (None, link.nonce):
             link.disconnect(now)
         return []
 
@@ -297,6 +304,8 @@ class LockstepNode(LockstepSaving):
         """Take a BYE."""
         if message.reason == "diverged":
             if message.k <= self.plan.iterations:
+                if self.end is None:
+                    out.append(Note(f"node {link.peer} says that the run diverged at iteration {message.k}", link.peer))
                 link.farewell = True
                 out += self.diverged(message.k, now)
         elif message.reason == "finished":

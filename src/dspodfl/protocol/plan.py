@@ -55,17 +55,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.id in self.neighbours or len(set(self.neighbours)) != len(self.neighbours):
-            raise InputError(f"neighbours of node {self.id}: {self.neighbours} are not distinct other nodes")
+            raise InputError("neighbours", self.neighbours, f"distinct nodes other than {self.id}")
         if self.keep < 1:
-            raise InputError(f"checkpoint.keep: at least 1, not {self.keep}")
+            raise InputError("checkpoint.keep", self.keep, "at least 1")
         phases = len(self.sizes) if callable(self.phases) else self.phases
         sizes = [self.size(phase) for phase in range(max(phases, 1))]
         least = sum(sizes) + max(sizes)
         if self.retain < least:
-            raise InputError(
-                f"nodes.retain: {self.retain} is too small; an iteration of {len(sizes)} phase(s) and one more message "
-                f"must fit, which takes {least}"
-            )
+            allowed = f"at least {least}, the messages of an iteration ({len(sizes)} phases) and one more"
+            raise InputError("nodes.retain", self.retain, allowed)
         fires = self.fires
         object.__setattr__(self, "_fires", lru_cache(_CACHED_ITERATIONS)(lambda k: tuple(fires(k))))
 

@@ -110,12 +110,13 @@ class Schedule:
         self.rng = rng = random.Random(seed)  # noqa: S311 - a schedule is a function of its seed
         self.settings = settings
         problem = draw_problem(rng, settings.nodes or rng.randint(3, 5))
-        least = problem.phases + 1
+        sizes = (1, 3)[: problem.phases] if seed % 5 == 1 else (1,)
+        least = sum(sizes[min(phase, len(sizes) - 1)] for phase in range(problem.phases)) + max(sizes)
         retain = max(least, settings.retain or (least if rng.random() < 0.4 else rng.randint(least, 20)))
         keep = rng.randint(1, 2)
         every = rng.choice([None, None, 1, 2, 5])
         self.faults = settings.faults if settings.faults is not None else rng.choice([0.0, 0.05, 0.15, 0.3])
-        self.kinds = rng.sample(range(12), rng.randint(1, 12))
+        self.kinds = rng.sample(range(14), rng.randint(1, 14))
         self.slow = rng.choice([0.0, 0.3, 0.6])
         self.period = rng.choice([10, 25, 60])
         diverges = None
@@ -124,7 +125,7 @@ class Schedule:
         if log is not None:
             log.append(
                 f"seed {seed}: {problem.nodes} nodes, links {list(problem.edges)}, {problem.iterations} iterations of "
-                f"{problem.phases} phase(s), retain {retain}, keep {keep}, checkpoints every {every}, "
+                f"{problem.phases} phase(s) of sizes {sizes}, retain {retain}, keep {keep}, checkpoints every {every}, "
                 f"diverges {diverges}; links that fire: {[list(row) for row in problem.fired]}"
             )
 
@@ -135,6 +136,7 @@ class Schedule:
                 problem.firing(i).__getitem__,
                 problem.iterations,
                 phases=problem.phases,
+                sizes=sizes,
                 retain=retain,
                 keep=keep,
                 every_iterations=every,
@@ -170,7 +172,7 @@ class Schedule:
     def act(self) -> None:
         """Let something ordinary happen: a frame, a worker's move, a checkpoint written, a connection, a process."""
         world, random_number = self.world, self.rng.random
-        for _ in range(20):
+        for _ in range(40):
             draw = random_number()
             i = int(random_number() * len(world.processes))
             if draw < 0.5:
@@ -230,6 +232,8 @@ class Schedule:
             self.wait(LEAST_PATIENCE)
         elif kind == 8:
             world.drain(i)
+        elif kind >= 12:
+            self.ambush(roll_back=kind == 12)
         else:
             nodes = rng.choice(self.pairs) if kind == 11 else (i,)
             for j in nodes:
@@ -237,6 +241,37 @@ class Schedule:
             for j in nodes:
                 if rng.random() < 0.7:
                     self.restart(j)
+
+    def ambush(self, roll_back: bool) -> None:
+        """Disturb the link of which an end holds most, while everything else is fast.
+
+        Args:
+            roll_back: Whether the other end is killed and then slow; otherwise the connection is cut, and the HELLOs
+                of the next one are slow.
+        """
+        world = self.world
+        holders = [
+            (len(link.held), self.rng.random(), process.id, peer)
+            for process in world.processes
+            if process.node is not None
+            for peer, link in process.node.links.items()
+        ]
+        if not holders:
+            return
+        _, _, holder, other = max(holders)
+        self.speeds, self.disks = [1.0] * len(self.speeds), [1.0] * len(self.disks)
+        self.delays = [1.0] * len(self.delays)
+        if roll_back:
+            world.crash(other)
+            self.restart(other)
+            self.speeds[other] = 0.03
+        else:
+            world.cut(holder, other)
+            self.delays = [0.03 if holder in pair and other in pair else 1.0 for pair in self.pairs]
+        for sender, receiver in self.pairs:
+            if other in (sender, receiver):
+                world.deliver(sender, receiver)
+                world.connect(min(sender, receiver), max(sender, receiver))
 
     def network_fault(self, kind: int) -> None:
         """Let something go wrong on one connection.
@@ -311,7 +346,7 @@ class Schedule:
             if process.reason != expected and not (expected == "diverged" and process.reason == "finished"):
                 raise ViolationError(f"node {process.id} ended as {process.reason}, not as {expected}")
             last = process.disk[-1]
-            if last.value != world.expected[process.id][last.k] or last.end is None:
+            if last.value != world.expected[process.id][last.k]:
                 raise ViolationError(f"node {process.id}: its last checkpoint is wrong")
             if expected == "finished" and (last.k != world.problem.iterations or any(last.kept.values())):
                 raise ViolationError(f"node {process.id} ended at {last.k} and keeps {last.kept}")

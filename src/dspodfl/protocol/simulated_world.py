@@ -222,13 +222,16 @@ class World:
         if self.partition and (a in self.partition) != (b in self.partition):
             return False
         self.say("connect", f"{a} - {b}")
-        if b in low.connections:
+        replaced = low.connections.get(b)
+        if replaced is not None:
             self._drop(low, b)
         self.opened += 1
         connection = Connection(a, b, self.opened, self.counters_type)
         low.connections[b] = high.connections[a] = connection
         self._apply(low, low.node.opened(b, connection.nonces[a], self.now))
         self._apply(high, high.node.opened(a, connection.nonces[b], self.now))
+        if replaced is not None:  # the end of the earlier one is noticed late
+            self._apply(low, low.node.closed(b, self.now, replaced.nonces[a]))
         return True
 
     def deliver(self, sender: int, receiver: int) -> bool:
@@ -283,37 +286,37 @@ class World:
     def _apply(self, process: Process, effects: list[Effect]) -> None:
         """Carry out effects, and check what must always hold."""
         for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                connection = process.connections.get(effect.peer)  # type: ignore[union-attr]
-                if connection is None:
-                    raise ViolationError(f"node {process.id} sends {effect} without a connection")
-                message = effect.message  # type: ignore[union-attr]
-                if type(message) is State:
-                    self._check_state(process.id, effect.peer, connection, (message.k, message.phase))  # type: ignore[union-attr]
-                if not connection.silent:
-                    stamp = connection.counters[process.id].stamp()
-                    frame = (*stamp, message, effect.payload)  # type: ignore[union-attr]
-                    connection.toward[effect.peer].append(frame)  # type: ignore[union-attr]
-            elif kind is Deliver:
-                assert isinstance(effect, Deliver)
+            if isinstance(effect, Send):
+                self._send(process, effect)
+            elif isinstance(effect, Deliver):
                 process.model = exact.mixed(process.model, process.id, effect.phase, effect.payloads)
                 process.phase = effect.phase + 1
                 process.todo = "offer" if process.phase < self.problem.phases else "advance"
-            elif kind is Store:
+            elif isinstance(effect, Store):
                 if process.writing is not None:
                     raise ViolationError(f"node {process.id} writes two checkpoints at a time")
-                process.writing = effect.checkpoint  # type: ignore[union-attr]
-            elif kind is Close:
-                self._hang_up(process, effect.peer)  # type: ignore[union-attr]
-                if effect.refused:  # type: ignore[union-attr]
-                    raise ViolationError(f"node {process.id} refuses {effect.peer}: {effect.reason}")  # type: ignore[union-attr]
-            elif kind is Done:
+                process.writing = effect.checkpoint
+            elif isinstance(effect, Close):
+                self._hang_up(process, effect.peer)
+                if effect.refused:
+                    raise ViolationError(f"node {process.id} refuses {effect.peer}: {effect.reason}")
+            elif isinstance(effect, Done):
                 self.say("done", f"node {process.id}: {effect}")
-                process.reason = effect.reason  # type: ignore[union-attr]
+                process.reason = effect.reason
                 self._exit(process)
         if process.node is not None:
             self._check(process.node)
+
+    def _send(self, process: Process, effect: Send) -> None:
+        connection = process.connections.get(effect.peer)
+        if connection is None:
+            raise ViolationError(f"node {process.id} sends {effect} without a connection")
+        message = effect.message
+        if isinstance(message, State):
+            self._check_state(process.id, effect.peer, connection, (message.k, message.phase))
+        if not connection.silent:
+            stamp = connection.counters[process.id].stamp()
+            connection.toward[effect.peer].append((*stamp, message, effect.payload))
 
     def _check(self, node: LockstepNode) -> None:
         for link in node.links.values():
@@ -331,9 +334,12 @@ class World:
         if process.node is None or process.connections.get(sender) is not connection:
             return
         link = process.node.links[sender]
-        coming = [frame[2] for frame in connection.toward[receiver] if frame is not None and type(frame[2]) is State]
-        new = [message for message in coming if link.expects is not None and (message.k, message.phase) >= link.expects]
-        if link.expects is not None and position >= link.expects and len(link.held) + len(new) >= MAX_HELD:
+        next_one = link.expects
+        if next_one is None or position < next_one:
+            return
+        coming = [frame[2] for frame in connection.toward[receiver] if frame is not None]
+        new = [message for message in coming if isinstance(message, State) and (message.k, message.phase) >= next_one]
+        if len(link.held) + len(new) >= MAX_HELD:
             raise ViolationError(f"node {sender} sends STATE {position}, for which node {receiver} may have no room")
 
     def _enter(self, process: Process, k: int, model: Vector) -> None:

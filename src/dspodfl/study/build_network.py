@@ -25,6 +25,7 @@ from dspodfl.network import (
     Static,
     WeightedTopology,
     generate,
+    laws,
     rates,
     read_graph,
 )
@@ -234,7 +235,7 @@ class _Maker:
         return drawn
 
 
-def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> rates.Distribution | rates.FixedValues:
+def _law(table: rate_tables.LawTable, graph: Graph, field: str) -> laws.Distribution | laws.FixedValues:
     return LAWS[table.law].make({"field": field, "graph": graph}, table.model_dump(exclude={"law"}))
 
 

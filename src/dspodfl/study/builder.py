@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from dspodfl.algorithms import ALGORITHMS, Algorithm, Attack, fitted, inverse_cap, make, runs_directed, without_code
+from dspodfl.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Attack,
+    fitted,
+    gates_links,
+    inverse_cap,
+    make,
+    runs_directed,
+    without_code,
+)
 from dspodfl.algorithms import learning_rate as lr
 from dspodfl.config import AlgorithmTable, footprint, label_of, schema
 from dspodfl.engine import Run, horizon
@@ -25,6 +35,7 @@ from dspodfl.study.build_problem import build_problem, check_optimum, with_optim
 from dspodfl.study.rule_check import check_rule
 from dspodfl.study.study import Method, Setting, Study, link_bytes, link_models
 from dspodfl.study.user_inputs import UserInputs, resolve, user_names
+from dspodfl.study.waves import state_numbers
 
 _DATA = 0.3
 """The share of building that the data of all seeds are taken to be."""
@@ -75,7 +86,11 @@ def build(
     settings = [maker.setting(seed, attacked(federation, attack)) for seed, federation in data.items()]
     if inputs.code or not user_names(config, algorithms=False):
         graphs = [settings[0].rates.graph, *(network.rates.graph for network in settings[0].own.values())]
-        footprint.check_model(config, model, max(graph.links for graph in graphs))
+        kept = [
+            state_numbers(method.rule, settings[0].run(method, model.parameters), model.parameters)
+            for method in methods
+        ]
+        footprint.check_model(config, model, max(graph.links for graph in graphs), max(kept))
         check_optimum(model, data[config.seed])
         known = with_optimum(model, [setting.data for setting in settings], attack.clients if attack else ())
         settings = [replace(setting, data=federation) for setting, federation in zip(settings, known, strict=True)]
@@ -182,6 +197,7 @@ class _SettingMaker:
                 link_bytes=link_bytes(method.rule, self.model.parameters),
                 link_models=link_models(method.rule, self.model.parameters),
                 inverse_cap=method.inverse_cap,
+                gated=gates_links(method.rule),
             )
             _check_network(method, run)
             found[label] = horizon.cap(run, train.budget, train.iterations)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dspodfl.analysis import DERIVED, METRICS, Measures, MetricsRow, Value
-from dspodfl.engine import Counters, Snapshot, Split, Stack
-from dspodfl.network import COSTS, Spent
+from dspodfl.engine import Snapshot, Split, Stack
 from dspodfl.problem import Check, Evaluation, Problem, evaluated_clients, ordered_sum
+from dspodfl.study.scores import RunEvaluation, Scores, consensus_error, costs, finite, joined, model_sum
 
 Stop = Callable[[], bool]
 """Returns whether to stop."""
@@ -84,7 +83,7 @@ class Evaluator:
         results = {r: evaluated for r, evaluated in (known | found).items() if r in alive}
         rows, accuracies = [], []
         for r, diverged in zip(snapshot.runs, snapshot.diverged, strict=True):
-            run, counters, evaluated = self._stack.runs[r], counted[r], _finite(results.get(r))
+            run, counters, evaluated = self._stack.runs[r], counted[r], finite(results.get(r))
             row: dict[str, Value] = {
                 **_NO_VALUES,
                 "algorithm": run.algorithm,
@@ -184,8 +183,8 @@ class Evaluator:
         part = max(1, _MAX_ELEMENTS_PER_CHUNK // problem.width)
         if len(runs) == 1 and len(models[0]) > part:
             parts = models[0].split(part)
-            averages = _total(self._mean_rows(snapshot, runs[0]).split(part))[None] / len(models[0])
-            consensus = [sum(float(_apart(some[None], averages)) for some in parts)]
+            averages = model_sum(self._mean_rows(snapshot, runs[0]).split(part))[None] / len(models[0])
+            consensus = [sum(float(consensus_error(some[None], averages)) for some in parts)]
         else:
             theta = torch.stack(models) if len(models) > 1 else models[0][None]  # (runs, clients, width)
             exact = theta.double()
@@ -193,7 +192,7 @@ class Evaluator:
             if snapshot.averaged is not None:
                 rows = torch.stack([self._mean_rows(snapshot, r).double() for r in runs])
             averages = ordered_sum(rows, 1) / exact.shape[1]
-            consensus = _apart(exact, averages).tolist()
+            consensus = consensus_error(exact, averages).tolist()
             del exact, rows
         wanted = [
             some if picked is None else some[_there(picked, some)]
@@ -202,7 +201,7 @@ class Evaluator:
         if len(runs) == 1 and len(wanted[0]) > part:  # not copied
             parts = [problem.evaluate_packed(some, self._dataset(runs[0]), check) for some in wanted[0].split(part)]
             of_average = problem.evaluate_packed(averages.to(problem.dtype), self._dataset(runs[0]), check)
-            of_clients = Scores.of(_joined(parts))
+            of_clients = Scores.of(joined(parts))
             return {runs[0]: self._read(runs[0], consensus[0], of_clients, Scores.of(of_average), averages[0])}
         everything = torch.cat([*wanted, averages.to(problem.dtype)])
         found = Scores.of(problem.evaluate_packed(everything, self._dataset(runs[0]), check))
@@ -258,11 +257,11 @@ class Evaluator:
         honest = self._honest(run, owned, own)
         parts = honest.split(part)
         mean_of = self._honest(run, owned, self._averaged(snapshot, split.shard.rows[run])).split(part)
-        total = _total(mean_of) if len(honest) else own.new_zeros(problem.width, dtype=torch.float64)
+        total = model_sum(mean_of) if len(honest) else own.new_zeros(problem.width, dtype=torch.float64)
         average = team.all_reduce_sum(total) / len(self._stack.runs[run].honest)
         apart = own.new_zeros((), dtype=torch.float64)
         for some in parts:
-            apart = apart + _apart(some[None], average[None])[0]
+            apart = apart + consensus_error(some[None], average[None])[0]
         consensus = float(team.all_reduce_sum(apart))
         until = check.done + self._rounds_of(run, split)
         wanted = own if len(places) == len(owned) else own[_there(places, own)]
@@ -307,21 +306,6 @@ class Evaluator:
         return RunEvaluation(row, own)
 
 
-def costs(counters: Counters, iteration: int, link_bytes: int) -> Measures:
-    """Return what a run has spent until an iteration, in the column of each cost."""
-    spent = Spent(
-        counters.delay_processing,
-        counters.delay_transmission,
-        counters.delay_processing_normalized,
-        counters.delay_transmission_normalized,
-        counters.sgd_steps,
-        counters.link_uses,
-        iteration,
-        link_bytes,
-    )
-    return {kind.column: kind.of(spent) for kind in COSTS.values()}
-
-
 class _Batches:
     """Counts batches, and checks before each whether to stop; where clients are split, all ranks check together."""
 
@@ -345,56 +329,6 @@ class _Batches:
             raise EvaluationStoppedError
 
 
-@dataclass(frozen=True, eq=False)
-class RunEvaluation:
-    """The metrics of the models of one run."""
-
-    row: Measures
-    own: Scores  # of each evaluated client, or of one where all models are one
-
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Losses and accuracies of some models as numbers, which are quicker to sum up than small tensors."""
-
-    loss: list[float]
-    accuracy: list[float] | None = None
-    accuracies: Tensor | None = None  # the same, (models,), on the CPU
-
-    @staticmethod
-    def of(found: Evaluation) -> Scores:
-        """Return what an evaluation has found."""
-        if found.accuracy is None:
-            return Scores(found.loss.tolist())
-        accuracies = found.accuracy.cpu()
-        return Scores(found.loss.tolist(), accuracies.tolist(), accuracies)
-
-    def columns(self) -> Measures:
-        """Return the columns that are over the evaluated clients; sums are exact."""
-        row: Measures = {"loss": _mean(self.loss)}
-        if self.accuracy is not None:
-            mean = _mean(self.accuracy)
-            row["accuracy"], row["accuracy_min"] = mean, min(self.accuracy)
-            row["accuracy_std"] = math.sqrt(_mean([(value - mean) ** 2 for value in self.accuracy]))
-        return row
-
-    def part(self, first: int, last: int) -> Scores:
-        """Return that of models first … last − 1."""
-        if self.accuracy is None or self.accuracies is None:
-            return Scores(self.loss[first:last])
-        return Scores(self.loss[first:last], self.accuracy[first:last], self.accuracies[first:last])
-
-
-def _finite(evaluated: RunEvaluation | None) -> RunEvaluation | None:
-    """Return None where a metric is not finite: a run whose loss overflows has diverged, finite parameters or not."""
-    if evaluated is None:
-        return None
-    for value in evaluated.row.values():
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-    return evaluated
-
-
 def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[int]]:
     """Runs that can be evaluated in one go: of one size, on one dataset, not too many."""
     groups: dict[tuple[int, int], list[int]] = {}
@@ -405,29 +339,5 @@ def _together(stack: Stack, problem: Problem, runs: list[int]) -> Iterator[list[
         yield from (members[n : n + step] for n in range(0, len(members), step))
 
 
-def _total(parts: Sequence[Tensor]) -> Tensor:
-    """The sum over models, in float64. Shapes: parts × (models, width) -> (width,)."""
-    first, *others = (ordered_sum(part.double(), 0) for part in parts)
-    return sum(others, first)
-
-
-def _apart(theta: Tensor, averages: Tensor) -> Tensor:
-    """‖Θ − 1θ̄‖² of each run. Shapes: (runs, clients, width), (runs, width) -> (runs,), float64."""
-    return ordered_sum(ordered_sum((theta.double() - averages[:, None]).square_(), 1), 1)
-
-
 def _there(places: np.ndarray, like: Tensor) -> Tensor:
     return torch.from_numpy(places).to(like.device)
-
-
-def _joined(parts: Sequence[Evaluation]) -> Evaluation:
-    right = [part.accuracy for part in parts if part.accuracy is not None]
-    return Evaluation(torch.cat(right) if right else None, torch.cat([part.loss for part in parts]))
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean, from an exact sum; infinite or NaN where a value is."""
-    try:
-        return math.fsum(values) / len(values)
-    except (OverflowError, ValueError):  # a sum beyond float64, or infinities of both signs
-        return float(np.mean(values))

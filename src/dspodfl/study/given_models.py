@@ -12,7 +12,8 @@ from torch import Tensor
 from dspodfl.analysis import Measures, MetricsRow
 from dspodfl.engine import Run, Snapshot
 from dspodfl.errors import DataError
-from dspodfl.study.evaluator import Evaluator, RunEvaluation, Scores, Stop
+from dspodfl.study.evaluator import Evaluator, Stop
+from dspodfl.study.scores import RunEvaluation, Scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from torch import Tensor
 from dspodfl.analysis import MetricsRow
 from dspodfl.errors import InputError
 from dspodfl.network import Events
-from dspodfl.study.event_recorder import Recorder
+from dspodfl.study.event_recorder import Fired, Recorder
 from dspodfl.study.measurement import Measurement, Start
 from dspodfl.study.store.checkpoint import Checkpoint
 from dspodfl.study.store.rows import Rows
@@ -37,6 +37,7 @@ class Measurements:
         accuracies: Run -> each client's accuracy when it was last evaluated, (clients,).
         finished: Run of a finished wave -> its final models, (clients, p).
         iterations: The number of iterations of all runs together.
+        fired: What fired in runs whose models decide it, where events are recorded.
     """
 
     rows: list[MetricsRow] | Rows = field(default_factory=list)
@@ -44,6 +45,7 @@ class Measurements:
     accuracies: dict[int, Tensor | None] = field(default_factory=dict)
     finished: dict[int, Tensor] = field(default_factory=dict)
     iterations: int = 0
+    fired: list[Fired] = field(default_factory=list)
 
     def add(self, other: Measurements) -> None:
         """Append what was measured later, or on another rank.
@@ -56,6 +58,7 @@ class Measurements:
         self.accuracies |= other.accuracies
         self.finished |= other.finished
         self.iterations += other.iterations
+        self.fired.extend(other.fired)
 
 
 class StudyProgress:
@@ -110,9 +113,25 @@ class StudyProgress:
         self.iteration, self.seconds = start.iteration, float(start.about["wall_seconds"])
         if record:
             for wave in start.plan.done:
-                self.recorder.redraw(self._study.runs, wave, max(self.ended[r] for r in wave))
+                self._recover(wave, max(self.ended[r] for r in wave), start)
             for wave in start.plan.left[:1]:
-                self.recorder.redraw(self._study.runs, wave, start.iteration)
+                self._recover(wave, start.iteration, start)
+
+    def _recover(self, wave: list[int], iterations: int, start: Checkpoint) -> None:
+        """Have the events of a wave again: they are drawn, or the checkpoint has them where models decide what fires.
+
+        Raises:
+            InputError: They were not recorded.
+        """
+        runs = self._study.runs
+        gated = [r for r in wave if runs[r].gated]
+        if len(gated) < len(wave):
+            self.recorder.redraw(runs, [r for r in wave if r not in gated], iterations)
+        for r in gated if iterations else ():
+            if r not in start.events:
+                allowed = f"left out: the events of {self.names[r][0]} depend on models, and were not recorded before"
+                raise InputError("record_events", True, allowed)
+            self.recorder.insert(r, 0, start.events[r])
 
     def _runs_of(self, metrics: pd.DataFrame) -> list[int]:
         """The run of each row of a checkpoint: from its column `RUN`, or from algorithm and seed."""
@@ -205,6 +224,7 @@ class StudyProgress:
         """
         found, new, team = self.last, self._new, self._division.team
         self._new, self.over = Measurements(), over
+        new.fired = self.recorder.news()
         if self._keeps_models and found and over and len(found.plan.left[0]) < len(self._study.runs):
             # The models of the next wave will replace these.
             new.finished = {r: found.models(r).cpu() for r in found.wave}
@@ -218,6 +238,9 @@ class StudyProgress:
             if team.rank != 0:
                 self._elsewhere |= new.finished.keys()
                 new.finished = {}
+        for run, first, events in new.fired if self._division.kind == "runs" else ():
+            self.recorder.insert(run, first, events)
+        new.fired = []
         self.known.add(new)
         self._keep_latest(new.rows, new.runs)
         return new
@@ -298,6 +321,7 @@ class StudyProgress:
                 **self.effort,
                 **about,
             },
+            {r: self.recorder.events(r) for r in self.recorder.runs if self._study.runs[r].gated},
         )
 
     def models(self) -> dict[Key, dict[str, Tensor]]:
@@ -327,7 +351,7 @@ class StudyProgress:
         if self._records and self._division.kind == "runs" and self._division.team.rank == 0:
             for r, row in self.latest.items():  # those of other ranks are drawn again: draws are addressed
                 done = ended.get(r, self._places.get(r, row.iteration))
-                if r not in self.recorder.runs and done:
+                if r not in self.recorder.runs and done and not self._study.runs[r].gated:
                     self.recorder.redraw(self._study.runs, [r], done)
         for r in self.recorder.runs:
             done = ended.get(r, self._places.get(r, self.iteration))

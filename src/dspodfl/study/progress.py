@@ -3,8 +3,8 @@
     ━━━━━━━━━━━━────────  63%  iteration 1,260/2,000  410 it/s  ETA 0:12
     dspodfl 0.634  dgd 0.568  rg 0.486  sporadic_sgd 0.625  dfedavg 0.302
 
-A bar fits 80 columns, and the accuracies have a line of their own. Log lines are plain text, one for each evaluation,
-a few a second at most.
+A bar fits 80 columns, and the accuracies have a line of their own. Log lines are plain text and few: the first after
+2 seconds, one at every 5 % or 30 seconds, and the last.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _MEASURED = 3.0
 """Seconds of a run from which the rest is estimated."""
 _MOMENT = 1.0
 """Seconds after which a stage of a run, such as an evaluation, is shown."""
-_REFRESH, _LINES, _STAGES, _WINDOW = 0.1, 0.3, 5.0, 20.0
-"""Seconds between two updates of a bar, two log lines, two lines of one stage; seconds that a rate is taken over."""
+_REFRESH, _STAGES, _WINDOW = 0.1, 5.0, 20.0
+"""Seconds between two updates of a bar, two lines of a stage before a run; seconds that a rate is taken over."""
+_FIRST, _EVERY, _GAP, _STEP = 2.0, 30.0, 1.0, 0.05
+"""Log lines: seconds before the first, at most and at least between two; the share done between two."""
 
 
 def for_command(quiet: bool) -> Progress:
@@ -94,6 +96,7 @@ class Progress:
         self._label = ""
         self._values: dict[str, dict[Hashable, float]] = {}
         self._refreshed = self._logged = self._staged = float("-inf")
+        self._logged_share, self._first_at = 0.0, float("inf")  # of the last log line; when the first may come
         self._estimated = False
         self.estimate: Callable[[], float | None] | None = None
         """How many seconds all of it takes; by default as the share that is done says."""
@@ -151,6 +154,8 @@ class Progress:
         while now - self._pace[0][0] > _WINDOW:
             self._pace.popleft()
         self._say_estimate(now)
+        if self.mode == "lines":
+            self._log(now)
         self._display()
 
     def stage(self, name: str, share: float = 0.0) -> None:
@@ -161,7 +166,7 @@ class Progress:
         if self.mode == "lines":
             if self._staged < 0:
                 self._staged = now  # what is done in a moment is not said
-            if share > 0 and now - max(self._staged, self._logged) > _STAGES:
+            if share > 0 and now - max(self._staged, self._logged) > (_EVERY if self._total > 0 else _STAGES):
                 self._staged = now
                 self._line(f"{name} {min(1.0, share):.0%}")
         elif new or now - self._refreshed >= _REFRESH:
@@ -185,12 +190,21 @@ class Progress:
             if value is not None:
                 self._values.setdefault(str(row["algorithm"]), {})[cell, row["seed"]] = float(value)
         if self.mode == "lines":
-            now, ended = self._clock(), self._total > 0 and self._done >= self._total
-            if ended or now - self._logged >= _LINES:
-                self._logged = now
-                self._line(self._summary())
+            self._log(self._clock(), ended=self._total > 0 and self._done >= self._total)
         else:
             self._display()
+
+    def _log(self, now: float, ended: bool = False) -> None:
+        """Write a line where one is due."""
+        self._first_at = min(self._first_at, now + _FIRST)
+        share, since = self._done_share(), now - self._logged
+        due = since >= _EVERY or (since >= _GAP and share - self._logged_share >= _STEP)
+        if ended or (now >= self._first_at and due):
+            self._logged, self._logged_share = now, share
+            self._line(self._summary())
+
+    def _done_share(self) -> float:
+        return min(1.0, self._done / self._total) if self._total > 0 else 0.0
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -271,7 +285,7 @@ class Progress:
         return "  ".join(f"{name} {mean:.3f}" for name, mean in means.items())
 
     def _summary(self) -> str:
-        share = min(1.0, self._done / self._total) if self._total > 0 else 0.0
+        share = self._done_share()
         parts = [f"{share:4.0%}", self._where(), self._label, self._measured()]
         parts += [f"ETA {self._eta()}"] if 0 < share < 1 else []
         return "  ".join(filter(None, parts))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dspodfl import rng
-from dspodfl.algorithms import GRADIENTS_ONCE, Arc, PerLink, Rule, WithLocal, bytes_sent, fused_kernel
+from dspodfl.algorithms import GRADIENTS_ONCE, SIMULTANEOUS, Arc, PerLink, Rule, WithLocal, bytes_sent, fused_kernel
 from dspodfl.engine import leaves, link_leaves, tree
 from dspodfl.errors import InputError, user_code
 from dspodfl.rng import Stream
@@ -40,7 +40,7 @@ def check_rule(label: str, rule: Rule, parameters: int) -> None:
         sent = bytes_sent(rule, parameters)
     if sent < 0:
         raise InputError(_FIELD, value, f"a Rule whose sent(p) gives bytes; it gave {sent} at p = {parameters}")
-    if fused_kernel(rule) is not None:  # a kernel computes it, without a state
+    if fused_kernel(rule) == SIMULTANEOUS:  # a kernel computes it, without a state
         return
     kind = type(rule.rule if isinstance(rule, WithLocal) else rule).__name__
     value = f"{kind} of {label!r}"
@@ -88,7 +88,7 @@ class _Trial:
     def __init__(self, theta: Tensor) -> None:
         self.k, self.v, self.lr = 0, theta.new_ones((_CLIENTS, 1)), theta.new_full((_CLIENTS, 1), 0.1)
         self.linked, self.n = self.v > 0, theta.new_full((_CLIENTS, 1), float(_CLIENTS))
-        self.probability = self.v
+        self.probability = self.link_rate = self.v
         self.client = torch.zeros((_CLIENTS, 1), dtype=torch.int64)  # a list by client has at least one entry
         self.layout = _Flat(theta.shape[1], ((theta.shape[1],),))
         self._end = torch.tensor([end for edge in _EDGES for end in edge])
@@ -124,6 +124,10 @@ class _Trial:
     def weights_around(self) -> Tensor:
         """The weights of the neighbours."""
         return self.v.new_tensor([[0.25, 0.0], [0.25, 0.25], [0.25, 0.0]])
+
+    def gate(self, who: Tensor) -> _Trial:
+        """The same: everything fires."""
+        return self
 
     def words(self, stream: Stream, slots: int) -> Tensor:
         """Words of three clients."""

@@ -57,6 +57,7 @@ def measure(
             work_split.memory,
             work_split.fewest,
             study.groups,
+            study.rules,
         )
     )
     hooks.plan(plan)

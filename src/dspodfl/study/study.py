@@ -8,7 +8,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from dspodfl.algorithms import FLOAT_BYTES, Attack, LearningRate, Rule, Schedule, bytes_sent
+from dspodfl.algorithms import FLOAT_BYTES, Attack, LearningRate, Rule, Schedule, bytes_sent, gates_links
 from dspodfl.analysis import MetricsRow
 from dspodfl.engine import Run
 from dspodfl.network import LONGEST, Budget, EndedBy, Rates, WeightedTopology, ended_by
@@ -77,6 +77,7 @@ class Setting:
             inverse_cap=method.inverse_cap,
             need=need,
             attack=self.attack,
+            gated=gates_links(method.rule),
         )
 
 

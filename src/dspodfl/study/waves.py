@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dspodfl.engine import Run
+from dspodfl.algorithms import Rule, fused_kernel
+from dspodfl.engine import Run, leaves, link_leaves
 from dspodfl.errors import memory as machine
 from dspodfl.problem import SAMPLES_AT_ONCE
 from dspodfl.problem.models import Model
@@ -74,6 +75,7 @@ def make_plan(
     memory: int | None = None,
     fewest: int = 1,
     groups: Sequence[int] | None = None,
+    rules: Sequence[Rule] | None = None,
 ) -> Plan:
     """Plan as few waves as fit, of about equal size; runs of one seed are next to each other: they share minibatches.
 
@@ -87,6 +89,7 @@ def make_plan(
         fewest: No wave has fewer runs, unless its group has.
         groups: A number for each run; None: all are of one group. Runs of different groups are never in one wave, and
             the groups follow one another.
+        rules: The rule of each run, whose state takes memory too; None: no rule has one.
 
     Returns:
         The plan; none of its waves is done.
@@ -99,7 +102,14 @@ def make_plan(
     fixed = int(held + _BESIDES["cuda" if device.type == "cuda" else "cpu"])
     if not batch_size:
         fixed += _full_batch_bytes(model, size)
-    size_of = [run.clients * per_client + _link_bytes(run.topology.graph.links) for run in runs]
+    kept = [0] * len(runs)
+    if rules is not None:
+        kept = [size * state_numbers(rule, run, model.parameters) for run, rule in zip(runs, rules, strict=True)]
+    size_of = [
+        run.clients * per_client + _link_bytes(run.topology.graph.links) + more
+        for run, more in zip(runs, kept, strict=True)
+    ]
+    per_client += max((-(-more // run.clients) for run, more in zip(runs, kept, strict=True)), default=0)
     room = max(1.0, _SHARE * free - fixed)
     of_group: dict[int, list[int]] = {}
     for r in sorted(range(len(runs)), key=lambda r: runs[r].seed):
@@ -127,6 +137,26 @@ def _full_batch_bytes(model: Model, size: int) -> int:
 
 def _link_bytes(links: int) -> int:
     return max(0, links - _FEW_LINKS) * _LINK_BYTES
+
+
+def state_numbers(rule: Rule, run: Run, parameters: int) -> int:
+    """Return how many numbers a rule keeps beside the models of a run: for its clients, and at the ends of its links.
+
+    Args:
+        rule: The rule; its ``init`` is asked on a device without memory.
+        run: The run.
+        parameters: p, the number of parameters of the model.
+
+    Returns:
+        The count; 0 of a rule of one's own that does not know such a device.
+    """
+    if fused_kernel(rule) is not None:  # a kernel computes it, without a state
+        return 0
+    try:
+        state = rule.init(torch.empty((run.clients, parameters), device="meta"), run.topology.graph.links)
+        return sum(leaf.numel() for leaf in (*leaves(state, run.clients), *link_leaves(state)))
+    except Exception:  # the plan is rougher then
+        return 0
 
 
 def free_memory(device: torch.device) -> int:

@@ -196,7 +196,7 @@ def test_a_wrong_python_batch_is_refused(tmp_path, content, words):
     refused(read_cifar_python, written(tmp_path, content), *words)
 
 
-@settings(INTO_TMP, max_examples=300)
+@INTO_TMP
 @given(place=st.integers(0, 150), value=st.integers(0, 255), cut=st.integers(0, 200))
 def test_damaged_bytes_raise_nothing_but_data_errors(tmp_path, place, value, cut):
     for content, read in (

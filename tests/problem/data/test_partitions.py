@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dspodfl import rng
@@ -12,7 +12,6 @@ from dspodfl.errors import InputError
 from dspodfl.problem.data import partitions
 from dspodfl.rng import Stream
 
-MANY = settings(max_examples=250)
 SEEDS = st.integers(0, 2**40)
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=12)  # samples of each class
 CLIENTS = st.integers(1, 30)
@@ -56,7 +55,6 @@ def test_a_thousand_clients_share_classes_very_unevenly():
     assert np.median(held) <= 2
 
 
-@MANY
 @given(n=st.integers(1, 500), clients=CLIENTS, seed=SEEDS)
 def test_iid_cuts_equal_parts_and_leaves_less_than_one_sample_a_client(n, clients, seed):
     assume(n >= clients)
@@ -66,7 +64,6 @@ def test_iid_cuts_equal_parts_and_leaves_less_than_one_sample_a_client(n, client
     assert partition.unused == n % clients
 
 
-@MANY
 @given(sizes=SIZES, clients=CLIENTS, seed=SEEDS, share=st.floats(0, 1), allow_unused=st.booleans())
 def test_labels_are_exact_balanced_disjoint_and_exhaustive(sizes, clients, seed, share, allow_unused):
     y, classes = labelled(sizes), len(sizes)
@@ -113,7 +110,6 @@ def test_neighbouring_clients_share_classes_as_often_as_any_others():
     assert abs(overlap[0] - overlap[1]) < 0.08
 
 
-@MANY
 @given(sizes=SIZES, clients=CLIENTS, seed=SEEDS, alpha=st.floats(1e-3, 1000))
 def test_dirichlet_leaves_no_sample_unused_and_no_client_empty(sizes, clients, seed, alpha):
     y = labelled(sizes)
@@ -123,7 +119,6 @@ def test_dirichlet_leaves_no_sample_unused_and_no_client_empty(sizes, clients, s
     assert partition.unused == 0
 
 
-@MANY
 @given(n=st.integers(1, 500), clients=CLIENTS, seed=SEEDS, alpha=st.floats(1e-3, 1e6))
 def test_quantity_leaves_no_sample_unused_and_no_client_empty(n, clients, seed, alpha):
     assume(n >= clients)
@@ -132,7 +127,6 @@ def test_quantity_leaves_no_sample_unused_and_no_client_empty(n, clients, seed, 
     assert partition.unused == 0
 
 
-@MANY
 @given(sizes=SIZES, clients=CLIENTS, seed=SEEDS, per_client=st.integers(1, 4))
 def test_shards_are_even_runs_of_the_sorted_labels(sizes, clients, seed, per_client):
     y = labelled(sizes)
@@ -150,7 +144,6 @@ def test_shards_of_balanced_classes_hold_at_most_one_label_a_run():
     assert max(len(np.unique(TEN[shard])) for shard in partition.shards) == 2
 
 
-@MANY
 @given(n=st.integers(1, 300), clients=CLIENTS, seed=SEEDS, share=st.floats(0, 1))
 def test_shared_sets_are_distinct_exact_and_the_same_whatever_the_number_of_clients(n, clients, seed, share):
     samples = 1 + int(share * (n - 1))

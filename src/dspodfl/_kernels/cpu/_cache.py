@@ -13,6 +13,7 @@ import pickle
 import stat
 import sys
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from numba import njit
@@ -21,11 +22,14 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 _DIGEST = hashlib.sha256().digest_size
 
 
-def cached(function: Any, **options: Any) -> Any:
-    """Compile a function when it is first called, and cache the compiled code on disk."""
+def cached(function: Any, uses: ModuleType | None = None, **options: Any) -> Any:
+    """Compile a function when it is first called, and cache the compiled code on disk.
+
+    Code is compiled again when its file has changed, or that of the module whose compiled functions it ``uses``.
+    """
     dispatcher = njit(**options)(function)
     try:
-        dispatcher._cache = _Cache(function)
+        dispatcher._cache = _Cache(function, uses)
     except RuntimeError as error:  # Numba finds no folder that can be written to
         _say(f"compiled code cannot be kept ({error}); it is compiled in every run")
     except (AttributeError, TypeError):  # another Numba, with other insides
@@ -75,11 +79,14 @@ class _Files(IndexDataCacheFile):
 class _Cache(FunctionCache):
     """Numba's cache of one function, none of whose failures is one of the run."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, uses: ModuleType | None) -> None:
         super().__init__(function)
-        files = self._cache_file
+        files, stamp = self._cache_file, self._cache_file._source_stamp
+        if uses is not None:
+            found = os.stat(uses.__file__)
+            stamp = stamp, found.st_mtime, found.st_size
         base = files._index_name.removesuffix(".nbi")
-        self._cache_file = _Files(files._cache_path, f"{base}-checked", files._source_stamp)
+        self._cache_file = _Files(files._cache_path, f"{base}-checked", stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-_LINE = 64
+LINE = 64
 _CACHED = 2_000_000
 """Bytes of the models of one run that are near the processor while it iterates; models of more are far away."""
 _GROUP = 800_000
@@ -99,7 +100,7 @@ def advance(
 
     sizes = np.diff(first)[runs]
     threads = min(threads, clients.size)
-    far = bool(sizes.max() * theta.shape[1] * theta.itemsize > _CACHED)
+    far = is_far(sizes, theta.shape[1] * theta.itemsize)
     bounds = np.arange(threads + 1) * clients.size // threads
     group = 1
     if far:
@@ -113,20 +114,16 @@ def advance(
     batch = -(-rows.shape[2] // _linear.SAMPLES) * _linear.SAMPLES
     # room for the neighbours of one client or, with itself, of each client of a run
     links = int(np.diff(ptr[first] + first).max()) if whole_runs.size else int(np.diff(ptr).max())
-    counters = _zeros((threads + 1, 2 * _LINE // 8), np.int64)
+    counters = zeros((threads + 1, 2 * LINE // 8), np.int64)
 
     # both of fixed types, one of them empty: the code is compiled once for either
     labels = np.ascontiguousarray(y if loss != "squared_error" else y[:0], np.int64)
     targets = np.ascontiguousarray(y if loss == "squared_error" else y[:0], np.float32)
 
     def part(me: int) -> int:
-        # an odd number of lines per row: rows then fall on different sets of the cache
-        xs = _zeros((batch, (-(-features * theta.itemsize // _LINE) | 1) * _LINE // theta.itemsize), theta.dtype)
-        if bias:
-            xs[:, features - 1] = 1
         scratch = (
-            xs,
-            _zeros((theta.shape[1] // features, batch), theta.dtype),
+            inputs(batch, features, theta.dtype, bias),
+            zeros((theta.shape[1] // features, batch), theta.dtype),
             np.empty(links, np.int64),
             np.empty(links, theta.dtype),
             np.empty(sizes.max() + 1, np.int64),
@@ -138,12 +135,43 @@ def advance(
         args = (*data, ptr, col, link, active, *numbers, *scratch, *division)
         return int(_linear.work(*args) or 0)
 
+    yields = shared(part, threads)
+    return 0 if far else yields  # large runs end at different times on quiet cores too
+
+
+def is_far(sizes: Array, wide: int) -> bool:
+    """Whether the models of one run are more than stay near the processor while it iterates.
+
+    Args:
+        sizes: The clients of each run, (runs,).
+        wide: Bytes of a model.
+    """
+    return bool(sizes.max() * wide > _CACHED)
+
+
+def shared(part: Callable[[int], int], threads: int) -> int:
+    """Call a function in several threads, with their numbers; return the sum of what it returns.
+
+    Args:
+        part: Does whatever is left to do; a thread that is not called in time is not called any more.
+        threads: How many.
+    """
     helpers = [_pool().submit(part, me) for me in range(1, threads)]
-    yields = part(0)
+    found = part(0)
     for helper in helpers:
         if not helper.cancel():
-            yields += helper.result()
-    return 0 if far else yields  # large runs end at different times on quiet cores too
+            found += helper.result()
+    return found
+
+
+def inputs(batch: int, features: int, dtype: Any, bias: bool) -> Array:
+    """Room for the inputs of a minibatch; the last feature is 1 where it is a bias. Shape: (batch, ≥ features)."""
+    size = np.dtype(dtype).itemsize
+    # an odd number of lines per row: rows then fall on different sets of the cache
+    xs = zeros((batch, (-(-features * size // LINE) | 1) * LINE // size), dtype)
+    if bias:
+        xs[:, features - 1] = 1
+    return xs
 
 
 def clustered(ptr: Array, col: Array, clients: Array, group: int) -> Array:
@@ -190,8 +218,9 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), "dspodfl")
 
 
-def _zeros(shape: tuple[int, int], dtype: Any) -> Array:
+def zeros(shape: tuple[int, int], dtype: Any) -> Array:
+    """Return zeros that begin at a cache line."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
-    memory = np.zeros(size + _LINE, np.uint8)
-    start = -memory.ctypes.data % _LINE
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
     return memory[start : start + size].view(dtype).reshape(shape)

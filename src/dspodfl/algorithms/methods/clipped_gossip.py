@@ -76,7 +76,7 @@ class ClippedGossip:
         if state is None:
             half = theta - at.gradient(theta, at.lr * at.v)
         else:
-            state = ((1.0 - self.beta) * state + self.beta * at.gradient(theta)).where(at.v > 0, state)
+            state = ((1.0 - self.beta) * state + self.beta * at.gradient(theta, at.v)).where(at.v > 0, state)
             half = theta - at.lr * at.v * state
         if self.tau == math.inf:
             return at.mix(half), state

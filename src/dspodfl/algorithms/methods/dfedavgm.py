@@ -1,4 +1,4 @@
-"""DFedAvgM: DFedAvg with momentum in the local steps, which begins anew after each exchange."""
+"""DFedAvgM: DFedAvg with momentum in the local steps, which starts again at 0 after each exchange."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _is_share(value: Any) -> bool:
 
 ENTRY = Entry(
     label="DFedAvgM",
-    line="DFedAvg with momentum in its D local steps, which begins anew after each exchange",
+    line="DFedAvg with momentum in its D local steps, which starts again at 0 after each exchange",
     schedule="dspodfl.algorithms.schedules:dfedavg",
     rule=f"{__name__}:RoundMomentum",
     settings={

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dspodfl.algorithms.base import FLOAT_BYTES
+from dspodfl.algorithms.base import FLOAT_BYTES, TRACKING
 from dspodfl.algorithms.entry import Entry, Setting
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Tracking:
     """
 
     form: Literal["diging", "atc", "aug_dgm"] = "diging"
+    kernel: ClassVar[str] = TRACKING
 
     def init(self, theta: Tensor, links: int) -> tuple[Tensor, Tensor]:
         """PY of the iteration before (aug_dgm: Y), and H."""
@@ -56,7 +57,7 @@ class Tracking:
     def step(self, theta: Tensor, state: Any, at: Step) -> tuple[Tensor, Any]:
         """One iteration; one gradient for each client that computes."""
         before, held = state
-        new = at.gradient(theta).where(at.v > 0, held)
+        new = at.gradient(theta, at.v).where(at.v > 0, held)
         y = before + (new - held)  # the brackets make an iteration without events exact
         if self.form == "aug_dgm":
             y = at.mix(y)

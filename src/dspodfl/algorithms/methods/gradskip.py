@@ -67,7 +67,7 @@ class GradSkip:
 
     def step(self, theta: Tensor, h: Tensor, at: Step) -> tuple[Tensor, Tensor]:
         """One iteration; one gradient of each client that computes."""
-        gradient = at.gradient(theta)
+        gradient = at.gradient(theta, at.v)
         skips = (at.v > 0) & ~self._go_on(at)
         h = gradient.where(skips, h)
         theta = theta - at.lr * at.v * (gradient - h)

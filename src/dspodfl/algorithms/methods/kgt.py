@@ -58,7 +58,7 @@ class Kgt:
         """One iteration: a local step of those that fire, then an exchange over the links that fire."""
         c, start, far = state
         move = at.lr * at.v
-        theta, far = theta - move * (at.gradient(theta) + c), far + move
+        theta, far = theta - move * (at.gradient(theta, at.v) + c), far + move
         way = start - theta
         z = way / (far + (far == 0))  # without a step in the round, the way is 0
         there = theta if self.eta == 1 else start - self.eta * way

@@ -49,7 +49,7 @@ class Led:
         """One iteration: a local step of those that fire, then an exchange over the links that fire."""
         h, far = state
         move = at.lr * at.v
-        half, far = theta - move * (at.gradient(theta) - h), far + move
+        half, far = theta - move * (at.gradient(theta, at.v) - h), far + move
         change = self.s * (at.mix(half) - half)
         inverse = (1.0 / far).where(far > 0, 0.0)
         return half + change, (h + inverse * change, far.where(~at.linked, 0.0))

@@ -55,7 +55,7 @@ class PushDiging:
     def step(self, theta: Tensor, state: Any, at: Step) -> tuple[Tensor, Any]:
         """One iteration; one gradient for each client that computes."""
         w, before, held = state
-        new = at.gradient(theta / w).where(at.v > 0, held)
+        new = at.gradient(theta / w, at.v).where(at.v > 0, held)
         y = before + (new - held)  # the brackets make an iteration without events exact
         u, w, before = pushed(at, theta - at.lr * at.v * y, w, y)
         return u, (w, before, new)

@@ -49,7 +49,7 @@ class PushPull:
     def step(self, theta: Tensor, state: Any, at: Step) -> tuple[Tensor, Any]:
         """One iteration; one gradient for each client that computes."""
         before, held = state
-        new = at.gradient(theta).where(at.v > 0, held)
+        new = at.gradient(theta, at.v).where(at.v > 0, held)
         y = before + (new - held)  # the brackets make an iteration without events exact
         theta, before = pulled_and_pushed(at, theta - at.lr * at.v * y, y)
         return theta, (before, new)

@@ -52,7 +52,7 @@ class Pull:
     def step(self, theta: Tensor, state: None, at: Step) -> tuple[Tensor, None]:
         """One iteration."""
         change, _ = at.exchange((theta, at.v), _model, _pulled)
-        return theta + change - at.gradient(theta, at.lr * at.v), state
+        return change.add_(theta).sub_(at.gradient(theta, at.lr * at.v)), state
 
     def sent(self, p: int) -> int:
         """Half a model in each direction of a use: one of the two ends sends its model, the other none."""

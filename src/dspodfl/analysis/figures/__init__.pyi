@@ -16,6 +16,7 @@ from .style import picture as picture
 from .theory import LABELS as LABELS
 from .theory import bound_sweep as bound_sweep
 from .theory import bound_trajectory as bound_trajectory
+from .tuned import tuned as tuned
 
 __all__ = [
     "COLOURS",
@@ -36,4 +37,5 @@ __all__ = [
     "picture",
     "style",
     "sweep",
+    "tuned",
 ]

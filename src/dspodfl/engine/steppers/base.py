@@ -6,10 +6,12 @@ are needed (the halo of the `Shard`; none where a process works alone). All of t
 
     plain.Plain                every model, rule and device    by the rule, with PyTorch's operations; full gradients
     compiled.Compiled          linear models on the CPU        whole blocks in machine code (Numba)
+    compiled_methods…          linear models on the CPU        the same for rules with another kernel, in one process
     cuda_linear.CudaLinear     linear models on a GPU          two passes over the models an iteration (Triton)
     cuda_network.CudaNetwork   other models on a GPU           gradients of only the clients that step
 
-`Plain` works for everything, and is what the others are tested against. The others compute the paper's update.
+`Plain` works for everything, and is what the others are tested against. All others but compiled_methods compute the
+paper's update.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel, runs_directed
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.steppers.compiled import Compiled
+from dspodfl.engine.steppers.compiled_methods import CompiledMethod
 from dspodfl.engine.steppers.cuda_linear import CudaLinear
 from dspodfl.engine.steppers.cuda_network import CudaNetwork
 from dspodfl.engine.steppers.plain import Plain
@@ -86,4 +89,6 @@ def choose(split: Split, problem: Problem, rule: Rule, theta: Tensor, state: Any
     for stepper in _FUSED if fused and not plain else ():
         if stepper.available(problem):
             return stepper(split, problem, theta)
+    if not plain and CompiledMethod.available(split, problem, rule):
+        return CompiledMethod(split, problem, rule, theta, state)
     return Plain(split, problem, rule, theta, state, mixes_first=fused)

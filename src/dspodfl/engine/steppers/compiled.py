@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dspodfl._kernels.cpu import linear
+from dspodfl.engine import compiled_linear
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
 from dspodfl.engine.stack import Neighbours
@@ -42,8 +43,7 @@ class Compiled:
     @staticmethod
     def available(problem: Problem) -> bool:
         """Whether there is compiled code for a problem."""
-        exact = problem.compute == problem.dtype and problem.device.type == "cpu"
-        return problem.model.is_linear and exact and linear.available()
+        return compiled_linear.available(problem)
 
     def __init__(self, split: Split, problem: Problem, theta: Tensor) -> None:
         self._problem, self._shard = problem, split.shard

@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dspodfl.algorithms import Rule
+from dspodfl.algorithms import Rule, gates_links
+from dspodfl.engine.ends import unaliased
 from dspodfl.engine.events import Block
 from dspodfl.engine.exchange import Split
+from dspodfl.engine.gate import Gates
 from dspodfl.engine.mixer import HaloMixer, Mixer
 from dspodfl.engine.state import unfrozen
-from dspodfl.engine.step import Stage, unaliased
+from dspodfl.engine.step import Stage
 from dspodfl.problem import Problem
 
 
@@ -47,8 +49,11 @@ class Plain:
         if split.shard.is_whole:
             self._mixer = Mixer(split.shard.stack, problem.device, problem.dtype)
         else:
-            self._mixer = HaloMixer(split, theta, rule, mixes_first=mixes_first, alone=split.shard.stack.attack is None)
+            alone = split.shard.stack.attack is None and not gates_links(rule)
+            self._mixer = HaloMixer(split, theta, rule, mixes_first=mixes_first, alone=alone)
         self._stage = Stage(split, problem, rule, self._mixer)
+        if gates_links(rule):
+            self._stage.gates = Gates(self._stage)
         self._alive: Tensor | None = None
 
     def load(self, block: Block) -> None:
@@ -64,6 +69,11 @@ class Plain:
             new, state = self._rule.step(self.theta, self.state, self._stage.at(t, self.theta))
             self._mixer.end()
             self.theta, self.state = unfrozen(self._alive, (new, state), (self.theta, self.state))
+
+    def passed(self, first: int, last: int) -> Tensor:
+        """Return which links of the shard fired at iterations first … last − 1, where the rule decides it."""
+        found: Tensor = self._stage.gates.passed[first:last]
+        return found
 
     def freeze(self, run: int) -> None:
         """Leave the models of a run as they are from now on."""

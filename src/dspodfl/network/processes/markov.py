@@ -19,8 +19,8 @@ class Markov:
 
     It is on in a share up/(up + down) of the iterations, for 1/down of them on average, and off for 1/up.
 
-    >>> from dspodfl.network import Graph, Rates, rates
-    >>> ring, always = Graph.from_edges(3, [(0, 1), (1, 2), (0, 2)]), rates.FixedValues(1.0)
+    >>> from dspodfl.network import Graph, Rates, laws
+    >>> ring, always = Graph.from_edges(3, [(0, 1), (1, 2), (0, 2)]), laws.FixedValues(1.0)
     >>> drawn = Rates(ring, 0, always, always, availability=Markov(up=0.1, down=0.3))
     >>> drawn.activation.share[0].tolist()
     [0.25, 0.25, 0.25]

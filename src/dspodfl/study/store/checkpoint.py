@@ -6,6 +6,7 @@
         wave-000-000.safetensors         final models of a wave that is finished
         metrics.parquet, metrics-001.parquet, …   what was measured until then; hard links where nothing has changed
         accuracies.safetensors           each client's accuracy when it was last evaluated, by run
+        events.safetensors               what fired, as bits, of recorded runs whose models decide it
 
 A checkpoint is written to a temporary directory, forced onto the device and renamed: at any instant the folder holds a
 complete one. Shards name the runs and clients that are in them. The process that holds clients writes their shards
@@ -15,21 +16,25 @@ complete one. Shards name the runs and clients that are in them. The process tha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import safetensors.numpy
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from dspodfl.engine import LocalTransport, Piece, Transport
 from dspodfl.errors import DataError
+from dspodfl.network import Events
 from dspodfl.study.store.checkpoint_reader import (
     ACCURACIES,
+    EVENTS,
     FOLDER,
     FORMAT,
     KIND,
@@ -150,6 +155,9 @@ class CheckpointStore:
         own = {str(run): values.contiguous() for run, values in made.accuracies.items()}
         write(temporary / ACCURACIES, safetensors.torch.save(own))
         entries = entries | {ACCURACIES: entry_of(temporary / ACCURACIES)}
+        if made.events:
+            write(temporary / EVENTS, _bits(made.events))
+            entries = entries | {EVENTS: entry_of(temporary / EVENTS)}
         content = {
             "kind": KIND,
             "format": FORMAT if made.about.get("behind") else 2,
@@ -326,6 +334,15 @@ def _flat(piece: Piece, n: int) -> dict[str, Tensor]:
     for table in ("clients", "links", "whole", "ends"):
         flat |= {f"{table}/{name}": values for name, values in getattr(piece, table).items()}
     return {f"{piece.run}/{n}/{name}": values.contiguous() for name, values in flat.items()}
+
+
+def _bits(events: Mapping[int, Events]) -> bytes:
+    """What fired in some runs, as the content of a file of bits."""
+    out = {}
+    for run, found in events.items():
+        out[f"{run}/v"], out[f"{run}/v_hat"] = (np.packbits(rows, axis=1) for rows in (found.v, found.v_hat))
+        out[f"{run}/counts"] = np.array([found.v.shape[1], found.v_hat.shape[1]])
+    return safetensors.numpy.save(out)
 
 
 def _models(run: int, models: Tensor) -> Piece:

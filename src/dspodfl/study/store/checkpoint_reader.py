@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import safetensors.numpy
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from dspodfl.engine import Piece
 from dspodfl.errors import DataError, bounded
+from dspodfl.network import Events
 from dspodfl.study.store.files import Entry, entry_of
 from dspodfl.study.store.layout import CHECKPOINTS
 from dspodfl.study.store.manifest import DamagedError
@@ -23,7 +26,7 @@ from dspodfl.study.tables import read_parquet
 from dspodfl.study.waves import Plan
 
 FOLDER, MANIFEST, METRICS = CHECKPOINTS, "manifest.json", "metrics.parquet"
-ACCURACIES = "accuracies.safetensors"
+ACCURACIES, EVENTS = "accuracies.safetensors", "events.safetensors"
 KIND = "checkpoint"
 FORMAT = 3
 """What a manifest is written in; a later one is refused. 1: the rows were one file. 3: some runs are ``behind``, at an
@@ -46,6 +49,7 @@ class Checkpoint:
         finished: Run of a finished wave -> its final models, (clients, p).
         accuracies: Run -> each client's accuracy when it was last evaluated, (clients,).
         about: What else the manifest says: configuration, names of the runs, versions, seconds, options.
+        events: Run -> what fired until then, where events are recorded and cannot be drawn again.
     """
 
     plan: Plan
@@ -55,6 +59,7 @@ class Checkpoint:
     finished: Mapping[int, Tensor] = field(default_factory=dict)
     accuracies: Mapping[int, Tensor] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    events: Mapping[int, Events] = field(default_factory=dict)
 
 
 def load(path: Path) -> Checkpoint:
@@ -80,6 +85,7 @@ def load(path: Path) -> Checkpoint:
                 raise DamagedError(f"{path}: {name} is not what was written (its SHA-256 differs)")
         pieces = [piece for name, entry in files.items() if "runs" in entry for piece in _pieces(path / name)]
         own = safetensors.torch.load((path / ACCURACIES).read_bytes())
+        events = _events(path / EVENTS) if EVENTS in files else {}
         plan = content.pop("plan")
         plan = Plan(**plan | {"done": tuple(plan["done"]), "left": tuple(plan["left"])})
         names = sorted(name for name in files if name.endswith(".parquet"))  # metrics.parquet is before its numbers
@@ -96,7 +102,7 @@ def load(path: Path) -> Checkpoint:
             ended.setdefault(piece.run, []).append(piece.clients["theta"])
     finished = {run: torch.cat(models) for run, models in ended.items()}
     accuracies = {int(run): values for run, values in own.items()}
-    return Checkpoint(plan, iteration, metrics, lambda: going, finished, accuracies, content)
+    return Checkpoint(plan, iteration, metrics, lambda: going, finished, accuracies, content, events)
 
 
 def manifest(path: Path) -> dict[str, Any]:
@@ -157,6 +163,19 @@ def signed(content: Mapping[str, Any]) -> bytes:
 
 def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _events(path: Path) -> dict[int, Events]:
+    """What fired, from bits: ``<run>/v``, ``<run>/v_hat``, and how many there are of each a row, ``<run>/counts``."""
+    bits = safetensors.numpy.load(path.read_bytes())
+    out = {}
+    for name in bits:
+        run, _, part = name.partition("/")
+        if part == "counts":
+            columns = zip(("v", "v_hat"), bits[name].tolist(), strict=True)
+            found = (np.unpackbits(bits[f"{run}/{key}"], axis=1, count=count) for key, count in columns)
+            out[int(run)] = Events(*(rows.astype(bool) for rows in found))
+    return out
 
 
 def _pieces(path: Path) -> Iterator[Piece]:

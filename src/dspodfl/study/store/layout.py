@@ -27,7 +27,7 @@ PICTURES = re.compile(r"[\w-]+\.(png|svg)")
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints within the folder of a run."""
 CHECKPOINT_FILES = re.compile(
-    r"manifest\.json|metrics(-\d+)?\.parquet|accuracies\.safetensors|(state|wave)-[\d-]+\.safetensors"
+    r"manifest\.json|metrics(-\d+)?\.parquet|(accuracies|events)\.safetensors|(state|wave)-[\d-]+\.safetensors"
 )
 """Names of the files of a checkpoint."""
 SIGNS_OF_0_1: dict[str, list[list[str]]] = {

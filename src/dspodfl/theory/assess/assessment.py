@@ -176,6 +176,8 @@ def assess(
         raise InputError("--points", points, "an integer of at least 2")
     if config.train.order != "simultaneous":
         raise InputError("train.order", config.train.order, "simultaneous: the theorems are about Θ ← PΘ − αVG")
+    if config.graph.directed:
+        raise InputError("graph.directed", True, "false: the theorems are about links that carry models both ways")
     if config.attack is not None:
         raise InputError("attack.kind", config.attack.kind, "left out: the theorems are about honest clients")
     try:

@@ -206,7 +206,7 @@ def list_names(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="Print one list only: algorithms, graphs, dynamics, weights, laws, availability, channels, "
+            help="Print one list only: algorithms, attacks, graphs, dynamics, weights, laws, availability, channels, "
             "datasets, partitions, models or learning-rates.",
         ),
     ] = None,
@@ -288,6 +288,7 @@ def _command() -> int:
 def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
     """Lists of everything that has a name, with the first line of its description, by what ``list`` takes."""
     from dspodfl.algorithms import ALGORITHMS
+    from dspodfl.config import attack as attack_tables
     from dspodfl.config import catalogue
     from dspodfl.config import data as data_tables
     from dspodfl.config import graph as graph_tables
@@ -298,6 +299,7 @@ def _catalogue() -> dict[str, tuple[str, dict[str, str]]]:
 
     return {
         "algorithms": ("algorithms", _algorithms(ALGORITHMS)),
+        "attacks": ("attacks (attack.kind)", catalogue(attack_tables.Attack)),
         "graphs": ("graphs (graph.kind)", catalogue(graph_tables.Graph)),
         "dynamics": ("changing graphs (graph.dynamics.kind)", catalogue(graph_tables.Dynamics)),
         "weights": ("weights (graph.weights)", {name: line.rstrip(".") for name, line in WEIGHTS.lines().items()}),

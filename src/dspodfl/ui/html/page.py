@@ -253,6 +253,8 @@ def _caption(outcome: ExperimentResult) -> str:
         return "Raw delay until target accuracies are reached, and how it divides into processing and transmission."
     if outcome.kind == "accuracy_table":
         return "Accuracy after numbers of iterations."
+    if outcome.kind == "tuned":
+        return "Accuracy against what it costs, each algorithm at the learning rate that other seeds choose."
     against = axis_name(outcome.axes[0]) if outcome.kind == "sweep" else "delay"
     return f"{quantity(outcome.aggregates)} against {against}."
 
@@ -283,8 +285,9 @@ def _natural(text: str) -> tuple[Any, ...]:
 
 def _varied(outcome: ExperimentResult) -> str:
     text = []
+    rows = outcome.metrics if outcome.kind == "tuned" else outcome.aggregates
     for axis in outcome.axes:
-        values = dict.fromkeys(formatting.setting(value) for value in outcome.aggregates[axis])
+        values = dict.fromkeys(formatting.setting(value) for value in rows[axis])
         text.append(f"{axis} = {', '.join(values)}")
     return f"Varied: {'; '.join(text)}. Below are the settings of the first point." if text else ""
 
