@@ -98,6 +98,7 @@ class Runner:
         self._inbox: queue.SimpleQueue[dict[int, Any] | None] = queue.SimpleQueue()
         self._connections: dict[int, Connection] = {}
         self._wait: dict[int, float] = {}
+        self._lost: dict[int, asyncio.Event] = {}
         self._refused: set[int] = set()
         self._steps = self._uses = 0
         self._exchanged = self._unsaved = False
@@ -204,6 +205,8 @@ class Runner:
         """Learn that a connection is over."""
         if self._connections.get(connection.peer) is connection:
             del self._connections[connection.peer]
+            if connection.peer in self._lost:
+                self._lost.pop(connection.peer).set()
             self._do(self.core.closed(connection.peer, self._loop.time()))
             if not self.core.done and reason:
                 self.log.write("disconnected", peer=connection.peer, reason=reason)
@@ -277,7 +280,8 @@ class Runner:
                 wait = _REFUSED_BACKOFF if peer in self._refused else wait
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
             else:
-                await asyncio.sleep(_FIRST_BACKOFF)
+                lost = self._lost[peer] = asyncio.Event()
+                await lost.wait()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
