@@ -79,12 +79,16 @@ def _stand_in(folder: Path) -> None:
 def place() -> Iterator[Path]:
     """Give a temporary folder; where Fashion-MNIST is not on this machine, random images stand in for it."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, before = Path(name), os.environ.get("DSPODFL_DATA")
         try:
             load("fmnist")
         except DataError:
             _stand_in(folder)
-        yield folder
+        try:
+            yield folder
+        finally:
+            os.environ.pop("DSPODFL_DATA", None)
+            os.environ.update({} if before is None else {"DSPODFL_DATA": before})
 
 
 # --- an iteration ---------------------------------------------------------------------------------------------------
@@ -232,9 +236,18 @@ def command(iterations: int) -> float:
     with place() as folder:
         given = config(folder, iterations)
         (folder / "study.toml").write_text(dumps(given.model_dump(mode="json", exclude_unset=True)))
-        words = [sys.executable, "-m", "dspodfl", "up", str(folder / "study.toml"), "-o", str(folder / "out"), "--quiet"]
+        words = [
+            sys.executable,
+            "-m",
+            "dspodfl",
+            "up",
+            str(folder / "study.toml"),
+            "-o",
+            str(folder / "out"),
+            "--quiet",
+        ]
         began = time.monotonic()
-        subprocess.run(words, check=True)  # noqa: S603
+        subprocess.run(words, check=True)
         seconds = time.monotonic() - began
         assert list((folder / "out").glob("*.png"))
     return seconds

@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dspodfl.engine import ClientState, packed_by_peer
+from dspodfl.engine import ClientState
 from dspodfl.engine import Message as ClientMessage
 from dspodfl.errors import DataError
 from dspodfl.nodes.checkpoint_files import CheckpointFiles
@@ -30,6 +29,7 @@ from dspodfl.nodes.job import SEPARATOR, Job, is_finite
 from dspodfl.nodes.log import Log
 from dspodfl.nodes.models_buffer import ModelsBuffer
 from dspodfl.nodes.models_file import ModelsWriter, StoredModel
+from dspodfl.nodes.payloads import finite_payloads
 from dspodfl.nodes.transport import Connection, RefusedError, Transport
 from dspodfl.protocol import (
     LOST,
@@ -205,8 +205,7 @@ class Runner:
         """Learn that a connection is over."""
         if self._connections.get(connection.peer) is connection:
             del self._connections[connection.peer]
-            if connection.peer in self._lost:
-                self._lost.pop(connection.peer).set()
+            self._lost.setdefault(connection.peer, asyncio.Event()).set()
             self._do(self.core.closed(connection.peer, self._loop.time()))
             if not self.core.done and reason:
                 self.log.write("disconnected", peer=connection.peer, reason=reason)
@@ -343,9 +342,10 @@ class Runner:
         finite: Tensor | None = None
 
         def swap(phase: int, messages: Mapping[int, ClientMessage]) -> dict[int, ClientMessage]:
-            payloads = self._packed(k, phase, messages, finite)
-            before = advanced.copy()
-            advanced.clear()
+            payloads = finite_payloads(job.schema, phase, messages, finite)
+            if payloads is None:
+                raise _DivergedError(k)
+            before, advanced[:] = advanced.copy(), []
             self._post(self._offer, before, k, phase, payloads)
             theirs = self._inbox.get()
             if theirs is None:
@@ -373,23 +373,8 @@ class Runner:
             if len(advanced) >= 16 or k + 1 == job.iterations:
                 self._flush(advanced)
 
-    def _packed(
-        self, k: int, phase: int, messages: Mapping[int, ClientMessage], known: Tensor | None
-    ) -> dict[int, Any]:
-        """Return messages as bytes; each must be finite, and is checked once, the model ``known`` not again."""
-        payloads = packed_by_peer(messages)
-        checked: list[int] = []
-        for peer, message in messages.items():
-            if (len(message) == 1 and message[0] is known) or id(message) in checked:
-                continue
-            checked.append(id(message))
-            if not self.job.schema.finite(phase, np.frombuffer(payloads[peer], np.uint8)):
-                raise _DivergedError(k)
-        return payloads
-
     def _flush(self, advanced: list[tuple[int, ClientState]]) -> None:
-        before = advanced.copy()
-        advanced.clear()
+        before, advanced[:] = advanced.copy(), []
         self._post(self._advance, before)
 
     def _post(self, call: Callable[..., None], *given: Any) -> None:
@@ -412,8 +397,3 @@ class Runner:
     def _offer(self, advanced: list[tuple[int, ClientState]], k: int, phase: int, payloads: Mapping[int, Any]) -> None:
         self._advance(advanced)
         self._do(self.core.offer(k, phase, payloads, self._loop.time()))
-
-
-def checkpoint_folder(folder: Path, job: Job) -> Path:
-    """Return where the checkpoints of a run are in the folder of a node."""
-    return folder / "checkpoints" / job.header().name

@@ -222,8 +222,7 @@ class Receiver:
                     yield self._finish()
         if at:
             rest = self._have - at
-            if rest:
-                self._scratch[:rest] = bytes(self._scratch[at : self._have])
+            self._scratch[:rest] = bytes(self._scratch[at : self._have])
             self._have = rest
 
     def _checked(self, at: int) -> tuple[int, int, int, int]:

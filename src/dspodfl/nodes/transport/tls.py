@@ -138,7 +138,7 @@ class TlsConnection(Connection):
         while budget > 0:
             view = receiver.buffer()
             try:
-                count = self._sock.read(len(view), view)  # type: ignore[arg-type]
+                count: int = self._sock.read(len(view), view)  # type: ignore[assignment]
             except _AGAIN:
                 break
             except (OSError, ValueError) as error:
