@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import nodes
 from benchmarks.rows import Report
 from benchmarks.table import duration, rates
 
@@ -39,6 +40,12 @@ def markdown(report: Report) -> str:
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)])
 
 
+def _table(file: Path) -> str:
+    """The table of a file: that of nodes is a list of figures, others are reports."""
+    text = file.read_text()
+    return nodes.markdown(nodes.read(text)) if text.lstrip().startswith("[") else markdown(Report.read(file))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.markdown", description="Reports as Markdown tables.")
@@ -47,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        print("\n\n".join(markdown(Report.read(file)) for file in given.files))
+        print("\n\n".join(_table(file) for file in given.files))
     except (OSError, ValueError, KeyError, TypeError) as error:
         parser.error(f"not a report of the benchmarks: {error}")
     return 0

@@ -15,11 +15,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import nodes_fuzz, nodes_grpc, nodes_wire
+from benchmarks import nodes_fuzz, nodes_grpc, nodes_runs, nodes_wire
 from benchmarks.turns import say
 
 SMALL, LARGE = 31_400, 40_000_000
 """Bytes of a model: linear on Fashion-MNIST, and ten million parameters."""
+_ELSEWHERE = "from the design of nodes, not measured in this run"
+"""Where figures of other programs come from, which are not installed here."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,43 @@ def fuzz(quick: bool) -> list[Figure]:
     return [Figure(f"growth of memory by {count:,} damaged frames", growth / 1e6, "MB", 10.0, note=note)]
 
 
-GROUPS: dict[str, Callable[[bool], list[Figure]]] = {"wire": wire, "fuzz": fuzz}
+def lockstep(quick: bool) -> list[Figure]:
+    """An iteration of ten nodes in lockstep over mutual TLS."""
+    seconds, cpu = nodes_runs.lockstep(1500 if quick else 4000)
+    what = "iteration of 10 processes in lockstep: svm on Fashion-MNIST, 16 links, DGD events, mutual TLS"
+    peer = f"decentralizepy 26 ms (without TLS), Flower 210 ms, p2pfl 5,800 ms; {_ELSEWHERE}"
+    note = f"sought: 5 ms; CPU time of a node {cpu * 1e3:.3g} ms"
+    return [Figure(what, seconds * 1e3, "ms", 10.0, peer, note)]
+
+
+def memory(quick: bool) -> list[Figure]:
+    """The memory of one of 50 nodes on this machine."""
+    median, most = nodes_runs.memory(50, 250 if quick else 600)
+    note = f"PSS under 'dspodfl up', at most while all train; the largest node {most / 1e6:.3g} MB"
+    return [Figure("memory of one of 50 nodes", median / 1e6, "MB", 80.0, f"decentralizepy 270 MB; {_ELSEWHERE}", note)]
+
+
+def restart(quick: bool) -> list[Figure]:
+    """A node that is killed and started again by ``up``."""
+    seconds = nodes_runs.restart(1500 if quick else 3000)
+    return [Figure("kill -9 of a node to its next exchange", seconds, "s", 5.0, note="'dspodfl up' starts it again")]
+
+
+def command(quick: bool) -> list[Figure]:
+    """``dspodfl up``, from the first to the last."""
+    seconds = nodes_runs.command(500)
+    what = "'dspodfl up': 10 nodes, one run of 500 iterations, pictures and tables"
+    return [Figure(what, seconds, "s", 20.0, f"Flower 13 s to its first round; {_ELSEWHERE}")]
+
+
+GROUPS: dict[str, Callable[[bool], list[Figure]]] = {
+    "wire": wire,
+    "lockstep": lockstep,
+    "up": command,
+    "memory": memory,
+    "restart": restart,
+    "fuzz": fuzz,
+}
 """What can be measured, by name."""
 
 
@@ -92,6 +130,22 @@ def show(figures: Sequence[Figure]) -> None:
         met = {True: "met", False: "not met", None: ""}[one.met]
         table.add_row(one.what, f"{one.value:.4g} {one.unit}".rstrip(), target, met, one.peer, one.note)
     console.print(table, markup=False, highlight=False)
+
+
+def markdown(figures: Sequence[Figure]) -> str:
+    """Figures as a table of docs/performance.md."""
+    lines = ["| | measured | target | | peers | how |", "|---|---|---|---|---|---|"]
+    for one in figures:
+        target = "" if one.target is None else f"≤ {one.target:g} {one.unit}".rstrip()
+        met = {True: "met", False: "**not met**", None: ""}[one.met]
+        value = f"{one.value:.4g} {one.unit}".rstrip()
+        lines.append(f"| {' | '.join((one.what, value, target, met, one.peer, one.note))} |")
+    return "\n".join(lines)
+
+
+def read(text: str) -> list[Figure]:
+    """The figures that ``--json`` wrote; TypeError or KeyError where they are none."""
+    return [Figure(**{key: value for key, value in one.items() if key != "met"}) for one in json.loads(text)]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -94,6 +94,15 @@ class Client:
         self.memo: dict[tuple[int, int], Tensor] | None = None
         """Gradients by iteration and number, where steps are repeated (`plain_loop`)."""
 
+        self._step_size: tuple[float, Tensor] = (1.0, self.one)
+
+    def step_size(self, value: float) -> Tensor:
+        """Return a step size as a tensor, (1, 1); the last one is remembered, since most runs have one alone."""
+        known = self._step_size
+        if known[0] != value:
+            known = self._step_size = (value, self.one * value)
+        return known[1]
+
     def begin(self, theta: Tensor) -> ClientState:
         """Return the state before the first iteration.
 

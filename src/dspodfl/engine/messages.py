@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from dspodfl.errors import InputError
 
+_NATIVE = sys.byteorder == "little"
 Message = tuple[Tensor, ...]
 """What one client sends another in a phase: tensors of one row each, (1, …)."""
 
@@ -80,23 +82,30 @@ class Schema:
             InputError: The buffer is shorter or longer.
         """
         data = np.frombuffer(buffer, dtype=np.uint8)
-        if len(data) != self.sizes[phase]:
-            raise InputError("a message", f"of {len(data)} bytes", f"of {self.sizes[phase]} in phase {phase}")
-        found, start = [], 0
-        for dtype, shape, size in self._plan[phase]:
-            values = data[start : start + size].view(dtype)
-            start += size
-            if not (values.flags.writeable and values.flags.aligned and dtype.isnative):
+        total, arrays = self._plan[phase]
+        if len(data) != total:
+            raise InputError("a message", f"of {len(data)} bytes", f"of {total} in phase {phase}")
+        found = []
+        for dtype, native, shape, start in arrays:
+            values = np.ndarray(shape, dtype, data, start)
+            flags = values.flags
+            if not (flags.writeable and flags.aligned and native):
                 values = values.astype(dtype.newbyteorder("="))
-            found.append(torch.from_numpy(values).view(shape))
+            found.append(torch.from_numpy(values))
         return tuple(found)
 
     @cached_property
-    def _plan(self) -> list[list[tuple[np.dtype[Any], tuple[int, ...], int]]]:
-        """The dtype, the shape and the bytes of each tensor of each phase."""
-        return [
-            [(np.dtype(part.dtype).newbyteorder("<"), part.shape, part.size) for part in parts] for parts in self.phases
-        ]
+    def _plan(self) -> list[tuple[int, list[tuple[np.dtype[Any], bool, tuple[int, ...], int]]]]:
+        """The bytes of each phase; of each tensor the dtype, whether it is this machine's, the shape, its place."""
+        found = []
+        for parts in self.phases:
+            arrays, start = [], 0
+            for part in parts:
+                dtype = np.dtype(part.dtype).newbyteorder("<")
+                arrays.append((dtype, dtype.isnative, part.shape, start))
+                start += part.size
+            found.append((start, arrays))
+        return found
 
 
 def schema_of(phases: Mapping[int, Message], parameters: Mapping[str, Any]) -> Schema:
@@ -145,5 +154,5 @@ def packed_by_peer(messages: Mapping[int, Message]) -> dict[int, memoryview]:
 
 
 def _little_endian(tensor: Tensor) -> np.ndarray:
-    array = tensor.detach().contiguous().view(-1).numpy()
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8)
+    array = tensor.detach().numpy().reshape(-1)
+    return (array if _NATIVE else array.astype(array.dtype.newbyteorder("<"), copy=False)).view(np.uint8)

@@ -74,6 +74,7 @@ def probed(rule: Rule, layout: Layout, dtype: torch.dtype, *, directed: bool) ->
         zero=torch.zeros_like(one),
         n=2 * one,
         number=torch.zeros(1, 1, dtype=torch.int64),
+        step_size=lambda value: one * value,
         events=SimpleNamespace(probability=lambda k: 1.0, link_rate=lambda k: 1.0),
         gradient=lambda x, block, t, number: torch.zeros_like(x),
     )

@@ -14,6 +14,7 @@ from .keys import new_keys as new_keys
 from .keys import node_in as node_in
 from .keys import renew as renew
 from .keys import request as request
+from .launch import up as up
 from .models_file import CAP as CAP
 from .models_file import Header as Header
 from .models_file import ModelsWriter as ModelsWriter
@@ -30,7 +31,6 @@ from .schema import Part as Part
 from .schema import Schema as Schema
 from .supervisor import NodesError as NodesError
 from .supervisor import NodeView as NodeView
-from .supervisor import up as up
 from .transport import Connection as Connection
 from .transport import Counters as Counters
 from .transport import Handler as Handler

@@ -110,14 +110,26 @@ class _DamagedError(Exception):
     """A file that is not what was written."""
 
 
-def _serialized(checkpoint: Checkpoint, about: dict[str, Any]) -> bytes:
+def _serialized(checkpoint: Checkpoint, about: dict[str, Any]) -> list[Any]:
+    """Return the pieces of a file; a payload that several neighbours were sent is in it once."""
     arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.value.items()}
     kept = [
         (peer, *position, memoryview(payload).cast("B"))
         for peer, of_peer in checkpoint.kept.items()
         for position, payload in of_peer.items()
     ]
-    body = b"".join([*(array.tobytes() for array in arrays.values()), *(payload for *_, payload in kept)])
+    pieces: list[Any] = [array.tobytes() for array in arrays.values()]
+    start = sum(map(len, pieces))
+    places: dict[int, int] = {}
+    originals = [payload for of_peer in checkpoint.kept.values() for payload in of_peer.values()]
+    for original, (*_, payload) in zip(originals, kept, strict=True):
+        if id(original) not in places:
+            places[id(original)] = start
+            pieces.append(payload)
+            start += len(payload)
+    body = hashlib.sha256()
+    for piece in pieces:
+        body.update(piece)
     head = {
         "kind": _KIND,
         "format": _FORMAT,
@@ -126,12 +138,15 @@ def _serialized(checkpoint: Checkpoint, about: dict[str, Any]) -> bytes:
         "end": checkpoint.end,
         "durable": sorted(checkpoint.durable.items()),
         "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
-        "kept": [(peer, k, phase, len(payload)) for peer, k, phase, payload in kept],
-        "bytes": len(body),
-        "sha256": hashlib.sha256(body).hexdigest(),
+        "kept": [
+            (peer, k, phase, places[id(original)], len(payload))
+            for original, (peer, k, phase, payload) in zip(originals, kept, strict=True)
+        ],
+        "bytes": start,
+        "sha256": body.hexdigest(),
     }
     text = json.dumps(head, sort_keys=True).encode()
-    return hashlib.sha256(text).hexdigest().encode() + b" " + text + b"\n" + body
+    return [hashlib.sha256(text).hexdigest().encode() + b" " + text + b"\n", *pieces]
 
 
 def _parsed(path: Path, about: dict[str, Any]) -> Checkpoint:
@@ -165,8 +180,10 @@ def _from_parts(head: dict[str, Any], body: bytes) -> Checkpoint:
         value[name] = np.frombuffer(body, np.dtype(dtype), count, start).reshape(shape).copy()
         start += value[name].nbytes
     kept: dict[int, dict[tuple[int, int], Any]] = {}
-    for peer, k, phase, size in head["kept"]:
-        kept.setdefault(peer, {})[k, phase] = bytes(body[start : start + size])
-        start += size
+    known: dict[tuple[int, int], bytes] = {}
+    for peer, k, phase, first, size in head["kept"]:
+        if (first, size) not in known:
+            known[first, size] = body[first : first + size]
+        kept.setdefault(peer, {})[k, phase] = known[first, size]
     end = tuple(head["end"]) if head["end"] is not None else None
     return Checkpoint(head["k"], value, kept, dict(head["durable"]), end)

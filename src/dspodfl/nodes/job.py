@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -170,5 +171,5 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 def is_finite(x: Tensor) -> bool:
-    """Return whether all values of a tensor are finite."""
-    return bool(torch.isfinite(x).all())
+    """Return whether all values of a tensor on the CPU are finite."""
+    return bool(np.isfinite(x.numpy()).all())

@@ -47,13 +47,28 @@ def main() -> None:
     """Build the study, then obey commands until the standard input ends."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the supervisor says when to stop
-    request = json.loads(sys.stdin.buffer.readline())
     try:
+        _import()
+        line = sys.stdin.buffer.readline()
+        if not line:  # what was given to the supervisor cannot be used
+            return
+        request = json.loads(line)
+        errors = os.open(request["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(errors, 2)
+        os.close(errors)
         start = _prepared(request)
     except BaseException as error:  # the supervisor reports it
         emit({"failed": str(error) or type(error).__name__, "code": getattr(error, "exit_code", 1)})
         return
     _Nursery(start).run()
+
+
+def _import() -> None:
+    """Import what nodes need, while the supervisor does what is to be done before there is a request."""
+    import dspodfl.config
+    import dspodfl.nodes.job
+    import dspodfl.nodes.process
+    import dspodfl.study.builder  # noqa: F401
 
 
 def _prepared(request: dict[str, Any]) -> Callable[[int], int]:

@@ -34,13 +34,13 @@ from dspodfl.nodes.job import Job, check_study
 from dspodfl.nodes.log import Log
 from dspodfl.nodes.node_folder import NodeFolder, digest
 from dspodfl.nodes.own_data import own_federation, own_score, write_description
-from dspodfl.nodes.runner import Outcome, Runner, checkpoint_folder
+from dspodfl.nodes.runner import Outcome, Runner
 from dspodfl.nodes.transport import TlsTransport, Transport, split_address
 from dspodfl.problem.data import restrict_to_clients
 from dspodfl.study import Study, UserInputs, build
 
-EVENTS = "events.jsonl"
-"""The log of a node, in its folder."""
+EVENTS, CHECKPOINTS = "events.jsonl", "checkpoints"
+"""In the folder of a node: its log, and the folder of checkpoints of its runs."""
 DIVERGED, PORT = 3, 4
 """Exit codes of a node."""
 _STATUS_SECONDS = 0.5
@@ -300,7 +300,7 @@ class Node:
 
     async def _one(self, job: Job, folder: NodeFolder, identity: Identity, log: Log) -> Outcome:
         about = {"run": job.run_id, "node": job.id, "config": digest(folder.tables)}
-        files = CheckpointFiles(checkpoint_folder(folder.path, job), about, self.config.checkpoint.keep)
+        files = CheckpointFiles(folder.path / CHECKPOINTS / job.header().name, about, self.config.checkpoint.keep)
         models = folder.writer(job.header())
 
         def transport(job: Job, runner: Runner) -> Transport:

@@ -11,16 +11,17 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from dspodfl.engine import ClientState, packed
+from dspodfl.engine import ClientState
 from dspodfl.engine import Message as ClientMessage
 from dspodfl.errors import DataError
 from dspodfl.nodes.checkpoint_files import CheckpointFiles
@@ -28,6 +29,7 @@ from dspodfl.nodes.job import SEPARATOR, Job, is_finite
 from dspodfl.nodes.log import Log
 from dspodfl.nodes.models_buffer import ModelsBuffer
 from dspodfl.nodes.models_file import ModelsWriter, StoredModel
+from dspodfl.nodes.payloads import finite_payloads
 from dspodfl.nodes.transport import Connection, RefusedError, Transport
 from dspodfl.protocol import (
     LOST,
@@ -96,9 +98,10 @@ class Runner:
         self._inbox: queue.SimpleQueue[dict[int, Any] | None] = queue.SimpleQueue()
         self._connections: dict[int, Connection] = {}
         self._wait: dict[int, float] = {}
+        self._lost: dict[int, asyncio.Event] = {}
         self._refused: set[int] = set()
         self._steps = self._uses = 0
-        self._unsaved = False
+        self._exchanged = self._unsaved = False
         self.ready = False
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
@@ -198,6 +201,7 @@ class Runner:
         """Learn that a connection is over."""
         if self._connections.get(connection.peer) is connection:
             del self._connections[connection.peer]
+            self._lost.setdefault(connection.peer, asyncio.Event()).set()
             self._do(self.core.closed(connection.peer, self._loop.time()))
             if not self.core.done and reason:
                 self.log.write("disconnected", peer=connection.peer, reason=reason)
@@ -217,6 +221,9 @@ class Runner:
                     connection.send(effect.message, effect.payload)
             elif isinstance(effect, Deliver):
                 self._inbox.put(effect.payloads)
+                if not self._exchanged:
+                    self._exchanged = True
+                    self.log.write("exchanged", k=effect.k)
             elif isinstance(effect, Store):
                 self._store(effect.checkpoint)
             elif isinstance(effect, Close):
@@ -269,7 +276,8 @@ class Runner:
                 wait = _REFUSED_BACKOFF if peer in self._refused else wait
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
             else:
-                await asyncio.sleep(_FIRST_BACKOFF)
+                lost = self._lost[peer] = asyncio.Event()
+                await lost.wait()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -306,6 +314,8 @@ class Runner:
             "connected": len(self._connections),
             "neighbours": len(self.core.plan.neighbours),
             "saved": None if self._last_saved is None else now - self._last_saved,
+            "at": now,
+            "cpu": time.process_time(),
         }
 
     # --- the worker (in its own thread) ---------------------------------------------------------------------------
@@ -326,15 +336,14 @@ class Runner:
     def _iterate(self, state: ClientState) -> None:
         job, client, due = self.job, self.job.client, self.job.evaluated
         advanced: list[tuple[int, ClientState]] = []
+        finite: Tensor | None = None
 
         def swap(phase: int, messages: Mapping[int, ClientMessage]) -> dict[int, ClientMessage]:
-            payloads: dict[int, Any] = {}
-            for peer, message in messages.items():
-                payloads[peer] = packed(message)
-            self._finite(k, phase, payloads)
-            before = advanced.copy()
-            advanced.clear()
-            self._post(lambda: self._offer(before, k, phase, payloads))
+            payloads = finite_payloads(job.schema, phase, messages, finite)
+            if payloads is None:
+                raise _DivergedError(k)
+            before, advanced[:] = advanced.copy(), []
+            self._post(self._offer, before, k, phase, payloads)
             theirs = self._inbox.get()
             if theirs is None:
                 raise _StopError
@@ -349,6 +358,7 @@ class Runner:
             if not is_finite(state.theta):
                 self._flush(advanced)
                 raise _DivergedError(k + 1)
+            finite = state.theta
             if k + 1 in due:
                 model, averaged = job.rows(state)
                 score = None if self._score is None else self._score(model)
@@ -360,28 +370,19 @@ class Runner:
             if len(advanced) >= 16 or k + 1 == job.iterations:
                 self._flush(advanced)
 
-    def _finite(self, k: int, phase: int, payloads: Mapping[int, Any]) -> None:
-        seen: set[int] = set()
-        for payload in payloads.values():
-            array = np.frombuffer(payload, np.uint8)
-            if array.ctypes.data not in seen and not self.job.schema.finite(phase, array):
-                raise _DivergedError(k)
-            seen.add(array.ctypes.data)
-
     def _flush(self, advanced: list[tuple[int, ClientState]]) -> None:
-        before = advanced.copy()
-        advanced.clear()
-        self._post(lambda: self._advance(before))
+        before, advanced[:] = advanced.copy(), []
+        self._post(self._advance, before)
 
-    def _post(self, call: Callable[[], None]) -> None:
+    def _post(self, call: Callable[..., None], *given: Any) -> None:
         if self._stopped.is_set():
             raise _StopError
-        self._loop.call_soon_threadsafe(self._guarded, call)
+        self._loop.call_soon_threadsafe(self._guarded, call, *given)
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[..., None], *given: Any) -> None:
         try:
             if not self.core.done:
-                call()
+                call(*given)
         except BaseException as error:  # the event loop reports it
             if not self._done.done():
                 self._done.set_exception(error)
@@ -393,8 +394,3 @@ class Runner:
     def _offer(self, advanced: list[tuple[int, ClientState]], k: int, phase: int, payloads: Mapping[int, Any]) -> None:
         self._advance(advanced)
         self._do(self.core.offer(k, phase, payloads, self._loop.time()))
-
-
-def checkpoint_folder(folder: Path, job: Job) -> Path:
-    """Return where the checkpoints of a run are in the folder of a node."""
-    return folder / "checkpoints" / job.header().name

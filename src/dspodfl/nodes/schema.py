@@ -130,20 +130,26 @@ class Schema:
         >>> Schema.of([[("float32", (2,))]]).finite(0, np.array([1, np.inf], np.float32).view(np.uint8))
         False
         """
-        start = 0
-        for part in self.phases[phase]:
-            if part.dtype in _FLOATS and not _finite(part, payload[start : start + part.size]):
-                return False
-            start += part.size
-        return True
+        return all(_finite(payload, *floats) for floats in self._floats[phase])
+
+    @cached_property
+    def _floats(self) -> list[list[tuple[str, int, int]]]:
+        """Of each phase the arrays of floats: dtype, the byte at which it begins, values."""
+        found = []
+        for parts in self.phases:
+            starts = np.cumsum([0, *(part.size for part in parts)]).tolist()
+            found.append(
+                [(part.dtype, at, part.count) for part, at in zip(parts, starts, strict=False) if part.dtype in _FLOATS]
+            )
+        return found
 
 
-def _finite(part: Part, payload: Bytes) -> bool:
+def _finite(payload: Bytes, dtype: str, start: int, count: int) -> bool:
     """Check block by block, so that the intermediate values stay in the cache."""
-    values = np.frombuffer(payload, DTYPES[part.dtype])
-    for start in range(0, len(values), _BLOCK):
-        block: npt.NDArray[Any] = values[start : start + _BLOCK]
-        fine = (block & 0x7F80) != 0x7F80 if part.dtype == BFLOAT16 else np.isfinite(block)
-        if not fine.all():
+    values = np.frombuffer(payload, DTYPES[dtype], count, start)
+    for first in range(0, count, _BLOCK):
+        block: npt.NDArray[Any] = values[first : first + _BLOCK]
+        fine = (block & 0x7F80) != 0x7F80 if dtype == BFLOAT16 else np.isfinite(block)
+        if not np.logical_and.reduce(fine):
             return False
     return True

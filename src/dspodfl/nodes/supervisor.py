@@ -9,9 +9,9 @@ import selectors
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from dspodfl.study.store import write
 NODES, KEYS, CONFIG, UP = "nodes", "keys", "config.toml", "up.json"
 """In the folder of a study: the folder of its nodes; in that: their keys, the configuration, how long they trained."""
 _READ = 1 << 16
-_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _RESTART_SECONDS = 0.2
 
 
@@ -68,7 +67,8 @@ OnChange = Callable[[Sequence[NodeView]], None]
 Say = Callable[[str], None]
 
 
-def up(
+def supervised(
+    nursery: subprocess.Popen[bytes],
     config: Config,
     out: Path,
     *,
@@ -77,24 +77,7 @@ def up(
     on_change: OnChange | None = None,
     say: Say | None = None,
 ) -> Collection:
-    """Run all nodes of a study on this machine, and write the folder that ``dspodfl run`` writes.
-
-    Args:
-        config: The configuration; certificates, keys and addresses are made here.
-        out: The folder. What the nodes write is in ``nodes`` inside it; where that is there, the study is resumed.
-        max_restarts: How often a node that died is started again.
-        overwrite: Whether what is in the folder is replaced.
-        on_change: Called with all nodes, some times a second.
-        say: Gets sentences for a person.
-
-    Returns:
-        The result, and what is missing.
-
-    Raises:
-        InputError, DataError: Something that was given cannot be used.
-        NodesError: A node died too often.
-        Interrupted: A signal came; the nodes have saved checkpoints.
-    """
+    """Run all nodes of a study; see `dspodfl.nodes.up`, which starts the process that nodes are forked from."""
     resolved, study = build(config)
     check_study(resolved, study)
     clients = study.settings[0].rates.graph.clients
@@ -105,7 +88,7 @@ def up(
         began = time.monotonic()
         if place.ready(resolved, clients):
             with Interrupt() as interrupt:
-                _Team(place, clients, max_restarts, on_change or (lambda nodes: None), tell).run(interrupt)
+                _Team(nursery, place, clients, max_restarts, on_change or (lambda nodes: None), tell).run(interrupt)
         else:
             tell(f"{place.folder}: all nodes have finished; nothing is trained")
         seconds = place.spent(time.monotonic() - began)
@@ -218,7 +201,16 @@ def free_ports(count: int) -> list[int]:
 class _Team:
     """The nodes, from their start to their end."""
 
-    def __init__(self, place: _Place, clients: int, max_restarts: int, on_change: OnChange, say: Say) -> None:
+    def __init__(
+        self,
+        nursery: subprocess.Popen[bytes],
+        place: _Place,
+        clients: int,
+        max_restarts: int,
+        on_change: OnChange,
+        say: Say,
+    ) -> None:
+        self._nursery = nursery
         self.views = [NodeView(id) for id in range(clients)]
         self._place, self._max, self._on_change, self._say = place, max_restarts, on_change, say
         self._failure: NodesError | InputError | None = None
@@ -227,22 +219,18 @@ class _Team:
 
     def run(self, interrupt: Interrupt) -> None:
         """Run until all nodes have ended."""
-        errors = (self._place.folder / "stderr.log").open("ab")
-        command = [sys.executable, "-m", "dspodfl.nodes.nursery"]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        environment = {**os.environ, **_THREADS, "PYTHONPATH": path}
-        with errors, subprocess.Popen(command, **pipes, env=environment, start_new_session=True) as nursery:  # noqa: S603
-            self._nursery = nursery
-            try:
-                with interrupt.deferred():
-                    self._watch(interrupt)
-            except BaseException:
-                nursery.kill()
-                raise
-            finally:
-                assert nursery.stdin is not None
-                nursery.stdin.close()
+        try:
+            with interrupt.deferred():
+                self._watch(interrupt)
+        except BaseException:
+            self._nursery.kill()
+            raise
+        finally:
+            for pipe in (self._nursery.stdout, self._nursery.stdin):
+                assert pipe is not None
+                with suppress(OSError):
+                    pipe.close()
+            self._nursery.wait()  # what nodes have written is whole
         if self._failure is not None:
             raise self._failure
         if interrupt.received is not None:
@@ -259,6 +247,7 @@ class _Team:
     def _watch(self, interrupt: Interrupt) -> None:
         folder = self._place.folder.resolve()
         request = {"config": str(folder / CONFIG), "out": str(folder), "keys": str(folder / KEYS)}
+        request |= {"errors": str(folder / "stderr.log")}
         self._command(**request, search=[str(found) for found in user_code.searched()])
         assert self._nursery.stdout is not None
         stdout = self._nursery.stdout.fileno()
@@ -348,4 +337,4 @@ def _cause(code: int, error: object) -> str:
     return f"signal {-code}" if code < 0 else str(error or f"exit code {code}")
 
 
-__all__ = ["Interrupted", "NodeView", "NodesError", "free_ports", "up"]
+__all__ = ["Interrupted", "NodeView", "NodesError", "free_ports", "supervised"]

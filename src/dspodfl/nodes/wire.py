@@ -90,16 +90,17 @@ class Sender:
             ValueError: The payload is not of the size that the schema says, or the header is too long.
         """
         header = _encode(message)
+        is_state = isinstance(message, State)
         if len(header) > (LONGEST_HELLO if isinstance(message, Hello) else LONGEST_HEADER):
             raise ValueError(f"{type(message).__name__}: a header of {len(header)} bytes is too long")
-        if (payload is not None) is not isinstance(message, State):
+        if (payload is not None) is not is_state:
             raise ValueError(f"{type(message).__name__}: a payload belongs to STATE, and to nothing else")
-        if not isinstance(message, State):
+        if not is_state:
             self._control.append(header)
             return
-        view = memoryview(payload).cast("B")
-        if view.nbytes != self._schema.size(message.phase):
-            raise ValueError(f"{view.nbytes} bytes of payload, not {self._schema.size(message.phase)}")
+        view, size = memoryview(payload).cast("B"), self._schema.sizes[message.phase]  # type: ignore[attr-defined]
+        if view.nbytes != size:
+            raise ValueError(f"{view.nbytes} bytes of payload, not {size}")
         self._payloads.append((header, view))
 
     @property
@@ -117,11 +118,14 @@ class Sender:
             header = self._control.popleft()
             return self._head(_CONTROL, header, 0, 0), _NOTHING
         header, view = self._payloads[0]
-        chunk = view[self._offset : self._offset + CHUNK]
-        lane = _FURTHER if self._offset else _FIRST
-        head = self._head(lane, b"" if self._offset else header, len(chunk), len(view))
-        self._offset += len(chunk)
-        if self._offset == len(view):
+        offset, total = self._offset, len(view)
+        if not offset and total <= CHUNK:
+            self._payloads.popleft()
+            return self._head(_FIRST, header, total, total), view
+        chunk = view[offset : offset + CHUNK]
+        head = self._head(_FURTHER if offset else _FIRST, b"" if offset else header, len(chunk), total)
+        self._offset = offset + len(chunk)
+        if self._offset == total:
             self._payloads.popleft()
             self._offset = 0
         return head, chunk
@@ -190,7 +194,7 @@ class Receiver:
         if self._left:
             self._done += count
             self._left -= count
-            if self._complete:
+            if not self._left and self._done == len(self._target):
                 yield self._finish()
             return
         self._have += count
@@ -212,9 +216,10 @@ class Receiver:
                     raise WireError("a STATE without payload")
                 else:
                     yield message, None
-            at += self._copied(at)
-            if self._complete:
-                yield self._finish()
+            if self._message is not None:
+                at += self._copied(at)
+                if not self._left and self._done == len(self._target):
+                    yield self._finish()
         if at:
             rest = self._have - at
             self._scratch[:rest] = bytes(self._scratch[at : self._have])
@@ -233,7 +238,10 @@ class Receiver:
             raise WireError("a frame of another session")
         if counter == 0 and lane != _CONTROL:
             raise WireError("the first frame is not HELLO")
-        if lane == _FURTHER:
+        whole = self._schema.largest
+        if lane == _FIRST and 0 < length <= LONGEST_HEADER and total <= whole and self._message is None:
+            fine = body == min(CHUNK, total)
+        elif lane == _FURTHER:
             done, whole = self.progress or (0, 0)
             fine = self._message is not None and length == 0 and total == whole and body == min(CHUNK, whole - done)
         else:
@@ -258,8 +266,8 @@ class Receiver:
         """Allocate what a payload is received into, once it is known that it is of the agreed size."""
         if not isinstance(message, State):
             raise WireError(f"a payload beside {type(message).__name__}")
-        phases = self._schema.phases
-        if message.phase >= len(phases) or total != self._schema.size(message.phase):
+        sizes = self._schema.sizes
+        if message.phase >= len(sizes) or total != sizes[message.phase]:
             raise WireError(f"a payload of {total} bytes for phase {message.phase}, which is not what was agreed")
         self._message, self._array = message, np.empty(total, np.uint8)
         self._target, self._done, self._left = self._array.data, 0, body
@@ -272,10 +280,6 @@ class Receiver:
             self._done += count
             self._left -= count
         return count
-
-    @property
-    def _complete(self) -> bool:
-        return self._message is not None and not self._left and self._done == len(self._target)
 
     def _finish(self) -> tuple[Message, Bytes]:
         message, array = self._message, self._array

@@ -203,14 +203,15 @@ class Connection:
 
     def _frame(self) -> tuple[bytes, memoryview] | None:
         """The next frame that is to be written, after the faults of a test; None: there is none."""
+        counters = self.counters
         while (frame := self.wire.sender.take()) is not None:
             fault = None if self._faults is None else self._faults()
             if fault is Fault.CUT:
                 self.abort("the connection was cut by a fault of the test")
                 return None
             if fault is None:
-                self.counters.frames_sent += 1
-                self.counters.sent += len(frame[0]) + len(frame[1])
+                counters.frames_sent += 1
+                counters.sent += len(frame[0]) + len(frame[1])
                 return frame
         return None
 

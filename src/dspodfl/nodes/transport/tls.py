@@ -140,7 +140,7 @@ class TlsConnection(Connection):
         while budget > 0:
             view = receiver.buffer()
             try:
-                count = self._sock.recv_into(view)
+                count: int = self._sock.read(len(view), view)  # type: ignore[assignment]
             except _AGAIN:
                 break
             except (OSError, ValueError) as error:

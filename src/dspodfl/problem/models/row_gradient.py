@@ -7,7 +7,10 @@ the time. The tests hold both to the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,25 +55,42 @@ class _Linear:
         self._bias, self._l2 = has_bias(model), model.l2
 
     def __call__(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        shape, stride = (self._outputs, self._features), (self._features, 1)
         size = self._outputs * self._features
-        rows = x.reshape(len(x), -1)
-        weight = theta[:size].view(self._outputs, self._features)
-        scores = torch.nn.functional.linear(rows, weight, theta[size:] if self._bias else None)
+        rows = x.flatten(1)
+        bias = theta[size:] if self._bias else None
+        scores = torch.nn.functional.linear(rows, theta.as_strided(shape, stride), bias)
         found = self._scores_gradient(scores, y)
         out = torch.empty_like(theta)
-        torch.mm(found.t(), rows, out=out[:size].view(self._outputs, self._features))
+        torch.mm(found.t(), rows, out=out.as_strided(shape, stride))
         if self._bias:
             torch.sum(found, 0, out=out[size:])
         return out.add_(theta * 2 * (self._l2 / 2)) if self._l2 else out
 
 
 def _hinge(scores: Tensor, y: Tensor) -> Tensor:
-    place = y.long()[:, None]
-    positive = (1 - scores.gather(1, place) + scores) > 0
-    positive.scatter_(1, place, False)
-    share = scores.new_ones(()) / len(scores) / scores.shape[1]
-    found = positive * share
-    return found.scatter_(1, place, -found.sum(1, keepdim=True))
+    """Elementwise in NumPy, which takes half the time for arrays this small; the sum is PyTorch's, in its order."""
+    values, place = scores.numpy(), y.numpy()
+    rows = _counting(len(values))
+    margins = np.subtract(1, values[rows, place])[:, None] + values
+    positive = margins > 0
+    positive[rows, place] = False
+    found = torch.empty_like(scores)
+    array = found.numpy()
+    np.multiply(positive, _hinge_share(scores.shape, scores.dtype), out=array)
+    array[rows, place] = -found.sum(1).numpy()
+    return found
+
+
+@lru_cache(8)
+def _counting(count: int) -> np.ndarray:
+    return np.arange(count)
+
+
+@lru_cache(8)
+def _hinge_share(shape: tuple[int, int], dtype: torch.dtype) -> Any:
+    """1 / samples / outputs, in the precision of the scores."""
+    return (torch.ones((), dtype=dtype) / shape[0] / shape[1]).numpy()[()]
 
 
 def _cross_entropy(scores: Tensor, y: Tensor) -> Tensor:

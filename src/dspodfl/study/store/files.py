@@ -11,7 +11,7 @@ import re
 import secrets
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ Entry = dict[str, Any]
 """Size (``bytes``) and ``sha256`` of a file."""
 
 
-def write(path: Path, content: bytes, *, new: bool = False) -> None:
+def write(path: Path, content: bytes | Sequence[bytes | memoryview], *, new: bool = False) -> None:
     """Write a file completely or not at all: a temporary file next to it, forced onto the device, then renamed.
 
     Args:
         path: The file; a symbolic link is followed. Anything but a regular file is refused.
-        content: What it holds afterwards.
+        content: What it holds afterwards; bytes, or pieces that are written one after the other.
         new: Refuse a file that exists.
 
     Raises:
@@ -56,12 +56,12 @@ def write(path: Path, content: bytes, *, new: bool = False) -> None:
         raise
 
 
-def temporary(path: Path, content: bytes) -> Path:
+def temporary(path: Path, content: bytes | Sequence[bytes | memoryview]) -> Path:
     """Write the new content of a file to a temporary file next to it, and force it onto the device.
 
     Args:
         path: The file.
-        content: What it is to hold.
+        content: What it is to hold; bytes, or pieces of it.
 
     Returns:
         The temporary file.
@@ -72,7 +72,7 @@ def temporary(path: Path, content: bytes) -> Path:
     name = path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}")
     try:
         with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
