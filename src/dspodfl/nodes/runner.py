@@ -13,10 +13,11 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import torch
 
@@ -127,7 +128,7 @@ class Runner:
             checkpoint = Checkpoint(0, state)
         else:
             state = self.job.client.from_arrays(found.checkpoint.value)
-            checkpoint = replace(found.checkpoint, value=state)
+            checkpoint = msgspec.structs.replace(found.checkpoint, value=state)
             self.log.write("resumed", k=checkpoint.k)
         self._done: asyncio.Future[Outcome] = loop.create_future()
         self.core = LockstepNode(plan, checkpoint, found.saved, now=loop.time())
