@@ -170,8 +170,10 @@ class Cluster:
             self.farm.wait(self.numbers[i])
 
     def ends(self, seconds=SECONDS):
-        """The exit codes of all nodes, when they have ended."""
-        return {i: self.farm.wait(number, seconds) for i, number in self.numbers.items()}
+        """The exit codes of all nodes, when they have ended, or one has failed (the others may wait for it)."""
+        codes = lambda: {i: self.farm.code(number) for i, number in self.numbers.items()}  # noqa: E731
+        until(lambda: None not in codes().values() or set(codes().values()) - {None, 0, 3}, seconds)
+        return codes()
 
     def stderr(self, i):
         path = self.folder / f"{i}.err"

@@ -8,10 +8,15 @@ import subprocess
 import threading
 import time
 
+import numpy as np
 import pytest
 from tests.nodes.harness import config
 from tests.nodes.processes import Cluster, until
 from tests.nodes.relay import Relay
+
+from dspodfl import DataError
+from dspodfl.nodes.checkpoint_files import CheckpointFiles
+from dspodfl.protocol import Checkpoint
 
 
 @pytest.fixture
@@ -143,11 +148,25 @@ def damaged(path, how):
     if how == "cut":
         del content[len(content) // 2 :]
     else:
-        content[{"first line": 80, "body": -20}[how]] ^= 0x10
+        content[{"digest": 10, "first line": 80, "body": -20}[how]] ^= 0x10
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("how", ["cut", "first line", "body"])
+@pytest.mark.parametrize("how", ["cut", "digest", "first line", "body"])
+def test_damage_anywhere_in_a_checkpoint_is_found(how, tmp_path):
+    files = CheckpointFiles(tmp_path, {"node": 1}, keep=2)
+    for k in (3, 5):
+        files.save(Checkpoint(k, {"x": np.arange(100.0) + k, "k": np.array(k)}, {2: {(k, 0): bytes(50)}}, {2: 1}))
+    newest = tmp_path / "checkpoint-00000002.bin"
+    damaged(newest, how)
+    found = CheckpointFiles(tmp_path, {"node": 1}, keep=2).load()
+    assert found.checkpoint.k == 3 and found.saved == [3] and found.checkpoint.value["k"].shape == ()
+    assert found.notes[0].startswith(f"{newest} is damaged (") and len(found.notes) == 2
+    with pytest.raises(DataError, match="of another run: node is 1 there and 2 here"):
+        CheckpointFiles(tmp_path, {"node": 2}, keep=2).load()
+
+
+@pytest.mark.parametrize("how", ["cut", "body"])
 def test_of_a_damaged_checkpoint_the_one_before_is_taken(how, farm, small, tmp_path):
     cluster = Cluster(farm, tmp_path, small).start_all(pause=0.01)
     until(lambda: cluster.reached(1, 30))

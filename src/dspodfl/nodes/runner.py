@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -130,7 +131,7 @@ class Runner:
             checkpoint = Checkpoint(0, state)
         else:
             state = self.job.client.from_arrays(found.checkpoint.value)
-            checkpoint = replace(found.checkpoint, value=state)
+            checkpoint = msgspec.structs.replace(found.checkpoint, value=state)
             self.log.write("resumed", k=checkpoint.k)
         self._done: asyncio.Future[Outcome] = loop.create_future()
         self.core = LockstepNode(plan, checkpoint, found.saved, now=loop.time())
