@@ -65,10 +65,9 @@ def main() -> None:
 
 def _import() -> None:
     """Import what nodes need, while the supervisor does what is to be done before there is a request."""
-    import dspodfl.config
-    import dspodfl.nodes.job
-    import dspodfl.nodes.process
-    import dspodfl.study.builder  # noqa: F401
+    from dspodfl.config import load  # noqa: F401
+    from dspodfl.nodes.process import Node  # noqa: F401
+    from dspodfl.study import build  # noqa: F401
 
 
 def _prepared(request: dict[str, Any]) -> Callable[[int], int]:
