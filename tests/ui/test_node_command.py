@@ -3,7 +3,6 @@
 import pytest
 from tests.edge import CommandLine
 
-
 STUDY = """
 seeds = 1
 algorithms = ["dspodfl"]
