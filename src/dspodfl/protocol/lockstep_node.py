@@ -311,7 +311,7 @@ class LockstepNode(LockstepSaving):
         elif message.reason == "finished":
             link.farewell |= self.durable == link.durable == self.plan.iterations
         else:
-            told = "refused this node" if message.reason == "refused" else f"left ({message.reason}); it is waited for"
+            told = "refused this node" if message.reason == "refused" else f"left: {message.reason}; it is waited for"
             out.append(Note(f"node {link.peer} {told}" + (f": {message.text}" if message.text else ""), link.peer))
             self._close(link, f"BYE: {message.reason}", now, out, refused=message.reason == "refused")
         self._settle(now, out)
