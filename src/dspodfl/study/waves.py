@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dspodfl.algorithms import Rule, fused_kernel
+from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
 from dspodfl.engine import Run, leaves, link_leaves
 from dspodfl.errors import memory as machine
 from dspodfl.problem import SAMPLES_AT_ONCE
@@ -150,7 +150,7 @@ def state_numbers(rule: Rule, run: Run, parameters: int) -> int:
     Returns:
         The count; 0 of a rule of one's own that does not know such a device.
     """
-    if fused_kernel(rule) is not None:  # a kernel computes it, without a state
+    if fused_kernel(rule) == SIMULTANEOUS:  # a kernel computes it, without a state
         return 0
     try:
         state = rule.init(torch.empty((run.clients, parameters), device="meta"), run.topology.graph.links)
