@@ -298,6 +298,6 @@ def _known(stack: Stack, k: np.ndarray) -> tuple[Tensor | None, Tensor]:
     """The probabilities of links and clients, where the schedule knows them."""
     try:
         q, d = stack.probabilities(k)[0], stack.step_probabilities(k)[0]
-    except Exception:
+    except Exception:  # schedules that are called for their events refuse in ways of their own: none are known then
         return None, torch.ones(stack.clients, 1)
     return torch.from_numpy(q).float(), torch.from_numpy(d).float()[:, None]

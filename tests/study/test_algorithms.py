@@ -363,7 +363,7 @@ def test_ranks_come_to_what_one_process_comes_to(split, tmp_path, monkeypatch):
         assert found.events.keys() == alone.events.keys()
 
 
-@pytest.mark.long  # ranks find a rule of one's own: tests/errors/test_user_code.py; they run it: the tests above
+@pytest.mark.long  # ranks find a custom rule: tests/errors/test_user_code.py; they run it: the tests above
 def test_two_ranks_of_the_command_line(line):
     words = [sys.executable, "-m", "dspodfl", "run", "study.toml", "--ranks", "2", "--out", "out", "--quiet"]
     done = subprocess.run(

@@ -144,7 +144,7 @@ def swapped(message: Any) -> Any:
 
 
 def summed(total: Any, clients: int, rows: Tensor, added: Any) -> Any:
-    """Add what ends add to the rows of so many clients, in the order of the ends."""
+    """Sum what the ends add, client by client, in the order of the ends."""
     if total is None:
         total = tree(lambda a: a.new_zeros((clients, *a.shape[1:])), added)
     return tree(lambda out, a: out.index_add_(0, rows, a), total, added)

@@ -88,6 +88,7 @@ class Stage:
         """Return the t-th iteration of the block; ``theta`` are the models before it."""
         mix: Callable[..., Tensor]
         if self.gates is not None:
+            self.mixer.begin(t, theta)  # it counts how often a rule mixes in an iteration
             return self._attacked(self.gates.at(t))
         if self.block.into is not None:
             mix = _never_mixes

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dspodfl.algorithms import Rule, fused_kernel
+from dspodfl.algorithms import SIMULTANEOUS, Rule, fused_kernel
 from dspodfl.engine import Run, leaves, link_leaves
 from dspodfl.errors import memory as machine
 from dspodfl.problem import SAMPLES_AT_ONCE
@@ -148,14 +148,14 @@ def state_numbers(rule: Rule, run: Run, parameters: int) -> int:
         parameters: p, the number of parameters of the model.
 
     Returns:
-        The count; 0 of a rule of one's own that does not know such a device.
+        The count; 0 of a custom rule that does not know such a device.
     """
-    if fused_kernel(rule) is not None:  # a kernel computes it, without a state
+    if fused_kernel(rule) == SIMULTANEOUS:  # a kernel computes it, without a state
         return 0
     try:
         state = rule.init(torch.empty((run.clients, parameters), device="meta"), run.topology.graph.links)
         return sum(leaf.numel() for leaf in (*leaves(state, run.clients), *link_leaves(state)))
-    except Exception:  # the plan is rougher then
+    except Exception:  # a custom rule may raise anything on a meta tensor; the plan is rougher then
         return 0
 
 

@@ -44,7 +44,7 @@ ENTRY = Entry(
     sporadic=False,
     update="i triggers where ‖θ_i − θ̂_i‖/√p ≥ rρ_iα,  then θ̂_i ← θ_i\n"
     "Θ ← PΘ − αVG(Θ),  v̂_ij = 1 where i or j triggers, or the link is new",
-    when="Clients whose links are slow should send less often than others: models decide who sends, and not chance. "
+    when="Clients whose links are slow should send less often than others: models decide who sends, and not a draw. "
     "It is exact only as α falls to 0, and slower than DGD an iteration; what it spends is not known ahead.",
 )
 
