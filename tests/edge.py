@@ -132,7 +132,7 @@ def _places(table=Config, path=()):
     yield path, table
     for key, field in table.model_fields.items():
         for inner in tables(field.annotation):
-            if key not in ("graphs", "algorithms"):  # lists of tables
+            if key not in ("graphs", "algorithms", "peer"):  # lists of tables
                 yield from _places(inner, (*path, key))
 
 

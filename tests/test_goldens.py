@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 GOLDENS = ROOT / "tests" / "goldens"
 NOT_RUN = {
     ("head", "imagenet"): "128 million parameters a client",
+    ("clock", "lockstep"): "of nodes: tests/nodes compares them with the simulator",
+    ("patience", "auto"): "of nodes: tests/nodes compares them with the simulator",
     ("kind", "custom"): "written by what Python gives: python-custom",
     ("name", "custom"): "written by what Python gives: python-custom",
 }

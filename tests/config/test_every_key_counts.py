@@ -1,6 +1,7 @@
 """Changing any key of the configuration changes what it says it changes."""
 
 import itertools
+import shutil
 from dataclasses import replace
 
 import networkx as nx
@@ -13,6 +14,8 @@ from tests.edge import TINY_TOML, CommandLine, keys, on_the_cpu, tables, tiny, w
 from dspodfl import Config, Dataset, InputError, Simulation, run
 from dspodfl.engine import LocalTransport
 from dspodfl.network import Part, generators
+from dspodfl.nodes import Node, NodeOptions, approve, new_ca, new_keys, read_certificates, request
+from dspodfl.nodes.job import Job
 from dspodfl.problem.data import DATASETS
 from dspodfl.problem.problem import Problem
 from dspodfl.study import UserInputs, build
@@ -1065,3 +1068,92 @@ def test_the_timeout_is_how_long_ranks_wait_for_each_other(monkeypatch, capsys, 
     (tmp_path / "study.toml").write_text(TINY_TOML)
     CommandLine(monkeypatch, capsys, tmp_path)("run", "study.toml", "--set", "scale.timeout=7.5")
     assert heard == [7.5]
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys_of_nodes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    new_keys(folder, range(4))
+    return folder
+
+
+def fingerprint(path):
+    return read_certificates(path, "certificate")[0].fingerprint
+
+
+def node(folder, keep=range(4), mine=1, **nodes):
+    """Node 1 of a ring of four, with the keys of a folder."""
+    entries = [{"id": j, "address": f"host{j}:77{j}", "certificate": str(folder / f"{j}.crt")} for j in keep]
+    tls = {"certificate": str(folder / f"{mine}.crt"), "key": str(folder / f"{mine}.key")}
+    config, study = build(tiny(nodes={"peer": entries, "tls": tls, **nodes}))
+    return Node(config, study, NodeOptions(1, folder / "out"))
+
+
+def plan_of(**nodes):
+    config, study = build(tiny(nodes=nodes))
+    return Job(config, study, 0, 1).plan()
+
+
+@says("Nodes.run_id", "Nodes.retain", "Nodes.patience")
+def test_a_plan_of_nodes_has_the_name_of_the_run_its_bounds_and_its_patience():
+    found = plan_of(run_id="seven", retain="3 kB", patience=2.5)
+    assert (found.run_id, found.retain, found.patience) == ("seven/dspodfl/0", 3000, 2.5)
+    assert plan_of().patience is None and plan_of().run_id == "run/dspodfl/0"
+    with pytest.raises(InputError, match=r"nodes\.retain"):
+        plan_of(retain="1 B")
+
+
+@says("Nodes.listen", "Peer.address")
+def test_a_node_listens_where_it_is_told_or_on_the_port_of_its_entry(keys_of_nodes):
+    assert node(keys_of_nodes)._listen() == "0.0.0.0:771"
+    assert node(keys_of_nodes, listen="127.0.0.1:5000")._listen() == "127.0.0.1:5000"
+
+
+@says("Nodes.peer", "Peer.id", "Peer.certificate")
+def test_the_entries_of_the_neighbours_are_whom_a_node_trusts(keys_of_nodes):
+    found = node(keys_of_nodes)._identity()
+    wanted = {j: fingerprint(keys_of_nodes / f"{j}.crt") for j in (0, 2)}
+    assert {j: certificates[0].fingerprint for j, certificates in found.peers.items()} == wanted
+    with pytest.raises(InputError, match="node 2 is a neighbour of node 1 and has none"):
+        node(keys_of_nodes, keep=(0, 1, 3))._identity()
+
+
+@says("Peer.key")
+def test_a_fingerprint_that_is_given_must_be_that_of_the_certificate(keys_of_nodes):
+    def with_key(text):
+        entries = [{"id": j, "address": "here:1", "certificate": str(keys_of_nodes / f"{j}.crt")} for j in (0, 2)]
+        return node(keys_of_nodes, peer=[{**entries[0], "key": text}, entries[1]])
+
+    with_key(fingerprint(keys_of_nodes / "0.crt"))._identity()
+    with pytest.raises(InputError, match=r"nodes\.peer\.0\.key"):
+        with_key("sha256:" + "0" * 64)._identity()
+
+
+@says("Nodes.tls", "Tls.certificate", "Tls.key")
+def test_the_certificate_of_a_node_is_the_one_that_is_named_or_beside_the_configuration(keys_of_nodes, tmp_path):
+    other = fingerprint(keys_of_nodes / "3.crt")
+    assert node(keys_of_nodes, mine=3)._identity().own.fingerprint == other
+    for name in ("crt", "key"):
+        shutil.copy(keys_of_nodes / f"3.{name}", tmp_path / f"node.{name}")
+    beside = node(keys_of_nodes, tls={})
+    beside.options = replace(beside.options, beside=tmp_path)
+    assert beside._identity().own.fingerprint == fingerprint(tmp_path / "node.crt")
+    with pytest.raises(InputError, match=r"nodes\.tls\.key"):
+        node(
+            keys_of_nodes, tls={"certificate": str(keys_of_nodes / "1.crt"), "key": str(tmp_path / "none")}
+        )._identity()
+
+
+@says("Tls.ca")
+def test_with_a_ca_a_node_is_who_its_certificate_says(tmp_path):
+    ca = new_ca(tmp_path)
+    asked = request(tmp_path, 1, "seven")
+    mine = approve([asked.path], tmp_path)[0]
+    entries = [{"id": j, "address": "here:1"} for j in range(4)]
+    tls = {"certificate": str(mine.path), "key": str(asked.key), "ca": str(ca.path)}
+    node(tmp_path, peer=entries, tls=tls, run_id="seven")._identity()
+    with pytest.raises(InputError, match="a certificate for dspodfl:eight/1"):
+        node(tmp_path, peer=entries, tls=tls, run_id="eight")._identity()

@@ -64,7 +64,7 @@ def alternatives():
     """Every alternative that the template writes in one line, with its place."""
     table = ""
     for line in template().splitlines():
-        table = line.strip("[]") if line.startswith("[") else table
+        table = line.strip("#[] ") if re.match(r"(# )?\[", line) else table
         found = re.match(r"# (\w+) = (\{.*\})", line)
         if found:
             yield pytest.param((table, *found.groups()), id=f"{table}.{found[1]}={found[2]}")

@@ -58,6 +58,14 @@ def test_what_is_no_learning_rate_is_refused(value):
         Config(train={"learning_rate": value})
 
 
+def test_seconds_between_checkpoints_are_minutes(file):
+    assert load(file, ["checkpoint.every_seconds=30"]).checkpoint.every_minutes == 0.5
+    with pytest.raises(ConfigError, match=r"checkpoint\.every_seconds = 30: unknown key"):
+        load(file, ["checkpoint={every_seconds=30,every_minutes=1}"])
+    with pytest.raises(ConfigError, match=r"checkpoint\.every_minutes = -0\.5"):
+        load(file, ["checkpoint.every_seconds=-30"])
+
+
 @pytest.mark.parametrize("name", [*ALGORITHMS, *NAMES.values()])
 def test_every_name_in_tables_and_pictures_is_a_name_in_a_configuration(name):
     assert Config(algorithms=[name]).algorithms[0] in ALGORITHMS

@@ -18,6 +18,7 @@ from dspodfl import Config, ConfigError
 from dspodfl.algorithms import ALGORITHMS
 from dspodfl.config import AlgorithmTable, dumps, load, template
 from dspodfl.config.model import Factory
+from dspodfl.config.nodes import Nodes
 from dspodfl.config.schema import Until
 
 # --- the template ---------------------------------------------------------------------------------------------
@@ -64,6 +65,17 @@ ARGUMENTS = st.dictionaries(
     ),
     max_size=3,
 )
+
+
+ADDRESSES = st.sampled_from(["pi3.local:7733", "127.0.0.1:1", "[::1]:65535"])
+FORMS = {
+    "Nodes.run_id": st.from_regex(r"[A-Za-z0-9._-]{1,9}", fullmatch=True),
+    "Nodes.retain": st.sampled_from(["1 B", "1.5 GiB", "256 MB"]),
+    "Nodes.listen": ADDRESSES,
+    "Peer.address": ADDRESSES,
+    "Peer.key": st.just("sha256:" + "0a" * 32),
+}
+"""Texts that have a form."""
 
 
 PATHS_DRAWN = st.text(st.characters(codec="utf-8", exclude_characters="/."), min_size=1, max_size=6).map("/".__add__)
@@ -123,8 +135,10 @@ def raw(draw, table, leave=()):
     out = {}
     for key, field in table.model_fields.items():
         if key not in leave and (field.is_required() or key in ("kind", "law", "name") or draw(st.booleans())):
-            inner = turns() if key == "graphs" else values(field.annotation, field.metadata)
-            out[key] = draw(inner)
+            form = FORMS.get(f"{table.__name__}.{key}", values(field.annotation, field.metadata))
+            out[key] = draw(turns() if key == "graphs" else form)
+    if table is Nodes:  # each node once
+        out["peer"] = list({peer["id"]: peer for peer in out.get("peer", [])}.values())
     if table is Until:  # exactly one of its keys
         key = draw(st.sampled_from(list(table.model_fields)))
         return {key: draw(values(table.model_fields[key].annotation, table.model_fields[key].metadata))}
@@ -324,6 +338,10 @@ PATHS = {
     "rates.churn.file": ("rates", {"churn": {"kind": "trace", "file": "{}", "seconds": 1.0}}),
     "data.path": ("data", {"name": "npz", "path": "{}"}),
     "model.weights": ("model", {"name": "vgg11", "weights": "{}"}),
+    "nodes.tls.certificate": ("nodes", {"tls": {"certificate": "{}"}}),
+    "nodes.tls.key": ("nodes", {"tls": {"key": "{}"}}),
+    "nodes.tls.ca": ("nodes", {"tls": {"ca": "{}"}}),
+    "nodes.peer.certificate": ("nodes", {"peer": [{"id": 0, "address": "here:1", "certificate": "{}"}]}),
 }
 
 
@@ -366,7 +384,9 @@ def test_every_text_of_the_schema_that_names_a_file_is_known_as_a_path():
         if field.annotation in (str, str | None) and table is not AlgorithmTable  # names of code, not of files
     }
     of_rates = {"CsvLaw.file", "CapacitiesLaw.file", "TraceAvailability.file", "TraceChurn.file"}
-    assert texts == of_rates | {"FileGraph.file", "Npz.path", "Vgg11.weights", "Factory.factory"}
+    of_nodes = {"Tls.certificate", "Tls.key", "Tls.ca"}
+    known = of_rates | of_nodes | {"FileGraph.file", "Npz.path", "Vgg11.weights", "Factory.factory"}
+    assert texts - set(FORMS) == known
 
 
 def test_a_path_may_begin_at_home(monkeypatch):

@@ -241,7 +241,7 @@ def digest_changed(hello):
 
 
 WRONG = {
-    "another run": (lambda hello: {"run_id": "other#dspodfl#0"}, "the run is 'other#dspodfl#0' there and 'test#"),
+    "another run": (lambda hello: {"run_id": "other/dspodfl/0"}, "the run is 'other/dspodfl/0' there and 'test/"),
     "another configuration": (digest_changed, "the configuration differs: train.batch_size"),
     "a key that is not here": (
         lambda hello: {"config": (*hello.config, ("zeal", bytes(8)))},

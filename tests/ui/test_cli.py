@@ -80,9 +80,10 @@ def test_help_names_every_command_and_every_option(dspodfl):
         "sweep",
         "reproduce",
         "report",
+        "node",
+        "up",
         "theory",
         "keys",
-        "node",
         "nodes",
     ]
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", dspodfl("run", "--help").out, re.MULTILINE)

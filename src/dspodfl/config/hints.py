@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from typing import cast
@@ -82,12 +83,13 @@ _NEAR = 0.88
 """A key of the same table that is spelt this much like it is the one that was meant."""
 
 
-def hint(path: str, value: object) -> str:
+def hint(path: str, value: object, known: Sequence[str] = ()) -> str:
     """Suggest keys for one that does not exist.
 
     Args:
         path: the key as the user wrote it, with its tables, e.g. ``train.lr``.
         value: what it was set to.
+        known: the keys of its table, where the table stands in a list.
 
     Returns:
         A clause such as ``did you mean train.learning_rate?``, or an empty string.
@@ -99,6 +101,7 @@ def hint(path: str, value: object) -> str:
     if kinds:  # other alternatives of the same table have it
         return f"it belongs to {_listed([repr(kind) for kind in kinds], 'and')}"
     here = [place for place in _paths() if table and place.rpartition(".")[0] == table]
+    here = here or (list(known) if table else [])
     if alike := [place.rpartition(".")[2] for place in here if _likeness(key, place) >= _NEAR]:
         return f"did you mean {alike[0]!r}?"
     found = [other for other in _candidates(key, value) if other != path]

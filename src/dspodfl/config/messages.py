@@ -143,7 +143,7 @@ def _unknown_key(path: str, table: type[BaseModel] | None, value: object) -> str
     keys = list(table.model_fields) if table else []
     tag = _tags(table)[0] if table and _tags(table) else None
     of = f" (of {tag!r})" if tag else ""
-    meant = hint(path, value)
+    meant = hint(path, value, keys)
     replace = ""
     if tag and "did you mean" not in meant:
         where = path.rpartition(".")[0]

@@ -42,8 +42,16 @@ def _is_address(text: str) -> bool:
 class Tls(Table):
     """The certificate and the key of this node, and whom it trusts."""
 
-    certificate: str = Field("node.crt", description="the certificate of this node, PEM")
-    key: str = Field("node.key", description="its private key, PEM, readable by its owner alone")
+    certificate: str | None = Field(
+        None,
+        description="the certificate of this node, PEM; absent: node.crt beside the configuration",
+        examples=["node.crt"],
+    )
+    key: str | None = Field(
+        None,
+        description="its private key, PEM, readable by its owner alone; absent: node.key beside the configuration",
+        examples=["node.key"],
+    )
     ca: str | None = Field(
         None,
         description="the certificate of an organisation's CA; a node is then who its certificate says: URI "
@@ -55,7 +63,7 @@ class Tls(Table):
 class Peer(Table):
     """One node of the network: who it is, and where."""
 
-    id: Annotated[int, Field(ge=0, lt=WORD)] = Field(description="the client that this node is")
+    id: Annotated[int, Field(ge=0, lt=WORD)] = Field(description="the client that this node is", examples=[3])
     address: str = Field(description="where it listens, host:port", examples=["pi3.local:7733"])
     certificate: Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else as_list(v))] = Field(
         [],
@@ -106,9 +114,15 @@ class Nodes(Table):
         "interfaces",
         examples=["0.0.0.0:7733"],
     )
-    tls: Tls = Field(Tls(), description="the certificate and the key of this node")
+    tls: Tls = Field(
+        Tls(),
+        description="the certificate and the key of this node",
+        examples=[{"certificate": "node.crt", "key": "node.key"}],
+    )
     peer: Annotated[list[Peer], BeforeValidator(as_list)] = Field(
-        [], description="the nodes: id, address and certificate of each; 'dspodfl keys new' prints these lines"
+        [],
+        description="the nodes: id, address and certificate of each; 'dspodfl keys new' prints them as [[nodes.peer]]",
+        examples=[[{"id": 3, "address": "pi3.local:7733", "certificate": "keys/3.crt"}]],
     )
 
     @field_validator("run_id")

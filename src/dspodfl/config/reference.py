@@ -48,7 +48,7 @@ def _key(name: str, field: FieldInfo) -> Key:
     default = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
     if isinstance(default, BaseModel):
         default = default.model_dump(exclude_none=True)
-    example = default if default is not None or not field.examples else field.examples[0]
+    example = field.examples[0] if field.examples and default in (None, {}, []) else default
     held, choices = tuple(tables_of(field.annotation)), _choices(field.annotation)
     if example is None and held:  # a table that is left out unless given
         example = example_of(held[0])

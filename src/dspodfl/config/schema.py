@@ -161,7 +161,8 @@ class Checkpoint(Table):
     )
     every_minutes: NonNegative = Field(
         10.0,
-        description="save one after this many minutes; 0: not for this reason. Ctrl-C and SIGTERM save one in any case",
+        description="save one after this many minutes; 0: not for this reason. Ctrl-C and SIGTERM save one in any "
+        "case. every_seconds may be given in its place. On nodes half a minute, and 200 iterations, unless given",
     )
     keep: Count = Field(2, description="how many of the newest checkpoints are kept")
 

@@ -10,8 +10,9 @@ from dspodfl.algorithms import ALGORITHMS, registered_name
 def expand(raw: dict[str, Any]) -> dict[str, Any]:
     """Write the short forms of a configuration out in full.
 
-    ``train.learning_rate = 0.01`` is a constant rate, ``algorithms = "dgd"`` a list of one, and names of algorithms
-    become the registered ones. What is not a short form is left as it is, to be validated.
+    ``train.learning_rate = 0.01`` is a constant rate, ``algorithms = "dgd"`` a list of one, names of algorithms
+    become the registered ones, and ``checkpoint.every_seconds = 30`` is half a minute.
+    What is not a short form is left as it is, to be validated.
 
     >>> expand({"algorithms": "DGD", "train": {"learning_rate": 0.1}})
     {'algorithms': ['dgd'], 'train': {'learning_rate': {'kind': 'constant', 'value': 0.1}}}
@@ -25,6 +26,10 @@ def expand(raw: dict[str, Any]) -> dict[str, Any]:
     train = out.get("train")
     if isinstance(train, dict) and _is_number(train.get("learning_rate")):
         out["train"] = train | {"learning_rate": {"kind": "constant", "value": train["learning_rate"]}}
+    saving = out.get("checkpoint")
+    if isinstance(saving, dict) and "every_minutes" not in saving and _is_number(saving.get("every_seconds")):
+        rest = {key: value for key, value in saving.items() if key != "every_seconds"}
+        out["checkpoint"] = rest | {"every_minutes": saving["every_seconds"] / 60}
     return out
 
 

@@ -26,7 +26,7 @@ _EVERY_ITERATIONS, _EVERY_SECONDS = 200, 30.0
 """When a node saves a checkpoint, where the configuration does not say."""
 _LINGER_SECONDS = 5.0
 """How long a node that has finished waits for a neighbour that is gone: nothing can be lost any more."""
-SEPARATOR = "#"
+SEPARATOR = "/"
 """Stands between the run id of the configuration and the algorithm and seed: HELLO has all three."""
 
 

@@ -70,6 +70,7 @@ class NodeOptions:
         algorithm: Runs this algorithm alone; None: all of the study.
         seed: Runs this seed alone; None: all of the study.
         wait: Seconds to wait for the process that used the folder before.
+        beside: The folder with node.crt and node.key, where ``nodes.tls`` does not name them.
     """
 
     id: int
@@ -81,6 +82,7 @@ class NodeOptions:
     algorithm: str | None = None
     seed: int | None = None
     wait: float = 3.0
+    beside: Path = Path()
 
     def chosen(self, study: Study) -> list[int]:
         """Return the numbers of the runs of a study that this node runs.
@@ -247,11 +249,11 @@ class Node:
             if not peers[peer].certificate and nodes.tls.ca is None:
                 raise InputError(f"nodes.peer.{peer}.certificate", "", "given: there is no nodes.tls.ca")
         certificates = {peer: [Path(name) for name in peers[peer].certificate] for peer in needed}
-        tls = nodes.tls
+        tls, beside = nodes.tls, self.options.beside
         identity = Identity(
             id,
-            Path(tls.certificate),
-            Path(tls.key),
+            beside / (tls.certificate or "node.crt"),
+            beside / (tls.key or "node.key"),
             certificates,
             ca=None if tls.ca is None else Path(tls.ca),
             run_id=nodes.run_id,

@@ -68,7 +68,7 @@ def node(
     folder = out or Path("runs") / f"{(given.nodes or Nodes()).run_id}-node{id}"
     lines = _Lines(id)
     status = None if quiet else lines.show
-    options = NodeOptions(id, folder, data, status=status, algorithm=algorithm, seed=seed)
+    options = NodeOptions(id, folder, data, status=status, algorithm=algorithm, seed=seed, beside=config.parent)
     with for_command(quiet=quiet) as progress:
         progress.stage("setting up")
         resolved, study = prepare(given, options)
