@@ -19,6 +19,7 @@ CLONE_NEWNET, PR_SET_PDEATHSIG = 0x40000000, 1
 
 
 def main():
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # `up` evaluates where `run` does; exact statements hold on one device
     import torch
 
     import dspodfl.nodes.keys
