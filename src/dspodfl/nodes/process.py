@@ -36,7 +36,7 @@ from dspodfl.nodes.node_folder import NodeFolder, digest
 from dspodfl.nodes.own_data import own_federation, own_score, write_description
 from dspodfl.nodes.runner import Outcome, Runner
 from dspodfl.nodes.transport import TlsTransport, Transport, split_address
-from dspodfl.problem.data import restrict_to_clients
+from dspodfl.problem.data import restrict_to_clients, samples_on_demand
 from dspodfl.study import Study, UserInputs, build
 
 EVENTS, CHECKPOINTS = "events.jsonl", "checkpoints"
@@ -143,7 +143,8 @@ def prepare(config: Config, options: NodeOptions) -> tuple[Config, Study]:
     inputs = UserInputs()
     if options.data is not None:
         inputs = UserInputs(data=own_federation(options.data, options.id, config.clients.count))
-    resolved, study = build(config, inputs)
+    with samples_on_demand():
+        resolved, study = build(config, inputs)
     return resolved, restricted(resolved, study, options.id)
 
 

@@ -128,10 +128,14 @@ def with_optimum(model: models.Model, data: Sequence[Federation], attackers: Seq
         attackers: Clients whose losses do not count: θ* is that of the others.
 
     Returns:
-        The same with minimizers.
+        The same with minimizers; without, where samples are read on demand (`dspodfl.problem.data.samples_on_demand`):
+        a process that holds one client does not read those of the others for it.
     """
     found: dict[Federation, Federation] = {}
     for federation in dict.fromkeys(data):
+        if federation.dataset.on_demand:
+            found[federation] = federation
+            continue
         if attackers:
             found[federation] = replace(federation, optimum=_honest_optimum(model, federation, set(attackers)))
             continue

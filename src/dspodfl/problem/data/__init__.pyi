@@ -11,6 +11,8 @@ from .named import load as load
 from .npz import load_npz as load_npz
 from .partitions import PARTITIONS as PARTITIONS
 from .partitions import Partition as Partition
+from .stored_rows import StoredRows as StoredRows
+from .stored_rows import samples_on_demand as samples_on_demand
 from .synthetic import ridge as ridge
 from .synthetic import synthetic as synthetic
 
@@ -21,6 +23,7 @@ __all__ = [
     "Dataset",
     "Federation",
     "Partition",
+    "StoredRows",
     "as_data",
     "downloading",
     "load",
@@ -28,6 +31,7 @@ __all__ = [
     "partitions",
     "restrict_to_clients",
     "ridge",
+    "samples_on_demand",
     "synthetic",
     "with_channel_axis",
 ]

@@ -103,7 +103,8 @@ def with_channel_axis(data: Dataset | Federation) -> Dataset | Federation:
     dataset = data.dataset if isinstance(data, Federation) else data
     if len(dataset.input_shape) != 2:
         return data
-    made = replace(dataset, x_train=dataset.x_train[:, None], x_test=dataset.x_test[:, None])
+    x_train, x_test = (x.reshape(len(x), 1, *x.shape[1:]) for x in (dataset.x_train, dataset.x_test))
+    made = replace(dataset, x_train=x_train, x_test=x_test)
     return replace(data, dataset=made) if isinstance(data, Federation) else made
 
 

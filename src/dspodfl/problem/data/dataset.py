@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dspodfl.errors import DataError
+from dspodfl.problem.data.stored_rows import StoredRows
 
 _SHARDS_PER_CHECK = 4096
 MAX_CLASSES = 2**16
@@ -24,7 +25,8 @@ class Dataset:
 
     Attributes:
         name: What errors and results call it.
-        x_train: Training samples, shape (samples, *input_shape), uint8 or float32.
+        x_train: Training samples, shape (samples, *input_shape), uint8 or float32; inside `samples_on_demand` those of
+            named datasets and of folders are `StoredRows`, which are checked for finite values when they are read.
         y_train: Their labels in [0, classes), int64, or their targets, float32; shape (samples,).
         x_test: Test samples, as x_train.
         y_test: Their labels or targets.
@@ -77,7 +79,7 @@ class Dataset:
         if self.x_train.dtype != self.x_test.dtype:
             raise DataError(f"{self.name}: x_train is {self.x_train.dtype}, x_test is {self.x_test.dtype}")
 
-    def _check_part(self, part: str, x: np.ndarray, y: np.ndarray) -> None:
+    def _check_part(self, part: str, x: Any, y: np.ndarray) -> None:
         here = f"{self.name}: x_{part}"
         if x.dtype not in (np.uint8, np.float32):
             raise DataError(f"{here} is {x.dtype}; it must be uint8 or float32")
@@ -85,7 +87,7 @@ class Dataset:
             raise DataError(f"{here} has shape {x.shape}; it must be (samples, *shape), with at least one sample")
         if y.shape != x.shape[:1]:
             raise DataError(f"{here} has {len(x)} samples, y_{part} has shape {y.shape}; it must be ({len(x)},)")
-        if x.dtype == np.float32 and not np.isfinite(x).all():
+        if x.dtype == np.float32 and not isinstance(x, StoredRows) and not np.isfinite(x).all():
             raise DataError(f"{here} has values that are not finite")
         here = f"{self.name}: y_{part}"
         if self.classes is None:
@@ -102,13 +104,19 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
     @property
+    def on_demand(self) -> bool:
+        """Whether the training samples are in files, of which rows are read when they are taken."""
+        x: Any = self.x_train
+        return isinstance(x, StoredRows)
+
+    @property
     def outputs(self) -> int:
         """Numbers a model gives for a sample: one score a class, or one prediction."""
         return 1 if self.classes is None else self.classes
 
     def normalized(self, x: np.ndarray) -> np.ndarray:
         """Return samples as a model's input, scale · x + shift. Shapes: (..., *shape) -> the same, float32."""
-        return x.astype(np.float32) * np.float32(self.scale) + np.float32(self.shift)
+        return np.asarray(x).astype(np.float32) * np.float32(self.scale) + np.float32(self.shift)
 
     @classmethod
     def from_arrays(cls, x_train: Any, y_train: Any, x_test: Any, y_test: Any, name: str = "arrays") -> Self:
@@ -270,7 +278,14 @@ def as_array(values: Any, what: str) -> np.ndarray:
         raise DataError(f"{what} is no rectangular array: {error}") from None
 
 
-def _features(values: Any, what: str) -> np.ndarray:
+def _features(values: Any, what: str) -> Any:
+    if isinstance(values, StoredRows):
+        return values
+    return features(values, what)
+
+
+def features(values: Any, what: str) -> np.ndarray:
+    """Give samples as a dataset has them, uint8 or float32; ``what`` names them in an error."""
     x = as_array(values, what)
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)

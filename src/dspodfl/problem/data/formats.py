@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pickle
 import pickletools
 import zlib
 from math import prod
 from pathlib import Path
+from typing import IO, Self
 
 import numpy as np
 
@@ -22,7 +24,8 @@ CIFAR_RECORD = 1 + prod(CIFAR_SHAPE)
 CIFAR_CLASSES = 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _MOST_BYTES = 2**30
-_CHUNK = 2**20
+CHUNK = 2**20
+"""Bytes that are read at once."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -36,7 +39,7 @@ def _gunzip(raw: bytes, path: Path) -> bytes:
     size = 0
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
-            while chunk := file.read(_CHUNK):
+            while chunk := file.read(CHUNK):
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > _MOST_BYTES:
@@ -44,6 +47,61 @@ def _gunzip(raw: bytes, path: Path) -> bytes:
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file after {size} unpacked bytes: {error}") from error
     return b"".join(chunks)
+
+
+class Stream:
+    """The content of a file piece by piece, unpacked if it is gzip; what `read_bytes` refuses is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.size = path, 0
+        self._stored = bounded.open_binary(path, _MOST_BYTES)
+        self._unpacked: IO[bytes] | gzip.GzipFile = self._stored
+        try:
+            packed = self._stored.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            self._stored.seek(0)
+            if packed:
+                self._unpacked = gzip.GzipFile(fileobj=self._stored)
+        except OSError as error:
+            self.close()
+            raise self._refused(error) from error
+
+    def read(self, count: int) -> bytes:
+        """The next ``count`` bytes; fewer at the end. ``size`` counts all that were read."""
+        try:
+            piece = self._unpacked.read(count)
+        except (EOFError, OSError, zlib.error) as error:
+            raise self._refused(error) from error
+        self.size += len(piece)
+        if self.size > _MOST_BYTES:
+            raise DataError(f"{self._path}: unpacks to more than {_MOST_BYTES} bytes; no dataset file does")
+        return piece
+
+    def end(self) -> int:
+        """Read to the end, keep nothing, and return the number of bytes of the whole content."""
+        while self.read(CHUNK):
+            pass
+        return self.size
+
+    def length(self, expected: int) -> int | None:
+        """The number of bytes of the content; None: it is packed, and ``expected`` is not too many to be true."""
+        if self._unpacked is self._stored:
+            return os.fstat(self._stored.fileno()).st_size
+        return self.end() if expected > _MOST_BYTES else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stored.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refused(self, error: Exception) -> DataError:
+        if self._unpacked is not self._stored:
+            return DataError(f"{self._path}: damaged gzip file after {self.size} unpacked bytes: {error}")
+        return DataError(f"{self._path}: cannot be read ({error})")
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
@@ -54,22 +112,32 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     Shapes: -> (size_1, …, size_D), uint8.
     """
     raw = read_bytes(path)
-    header = 4 + 4 * dimensions
+    sizes = idx_sizes(path, raw[: 4 + 4 * dimensions], dimensions)
+    check_idx_length(path, len(raw), sizes)
+    return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(sizes).copy()
+
+
+def idx_sizes(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
+    """The sizes that an idx file begins with; ``header`` is its first 4 + 4 · dimensions bytes."""
     expected = bytes([0, 0, 8, dimensions])
-    if raw[:4] != expected:
+    if header[:4] != expected:
         raise DataError(
-            f"{path}: begins with {raw[:4].hex(' ') or 'nothing'}; expected {expected.hex(' ')}, "
+            f"{path}: begins with {header[:4].hex(' ') or 'nothing'}; expected {expected.hex(' ')}, "
             f"an idx file of bytes with {dimensions} dimension{'s' if dimensions > 1 else ''}"
         )
-    if len(raw) < header:
-        raise DataError(f"{path}: {len(raw)} bytes; expected a header of {header}")
-    sizes = tuple(int(size) for size in np.frombuffer(raw, dtype=">u4", count=dimensions, offset=4))
-    if len(raw) != header + prod(sizes):
+    if len(header) < 4 + 4 * dimensions:
+        raise DataError(f"{path}: {len(header)} bytes; expected a header of {4 + 4 * dimensions}")
+    return tuple(int(size) for size in np.frombuffer(header, dtype=">u4", count=dimensions, offset=4))
+
+
+def check_idx_length(path: Path, length: int, sizes: tuple[int, ...]) -> None:
+    """Refuse an idx file that has more or fewer bytes than its sizes say."""
+    header = 4 + 4 * len(sizes)
+    if length != header + prod(sizes):
         raise DataError(
-            f"{path}: {len(raw)} bytes; expected {header + prod(sizes)}, a header of {header} "
+            f"{path}: {length} bytes; expected {header + prod(sizes)}, a header of {header} "
             f"and {' × '.join(map(str, sizes))} values"
         )
-    return np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(sizes).copy()
 
 
 def read_cifar_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -78,12 +146,15 @@ def read_cifar_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     Shapes: -> x (samples, 3, 32, 32), uint8; y (samples,), int64.
     """
     raw = read_bytes(path)
-    if not raw or len(raw) % CIFAR_RECORD:
-        raise DataError(
-            f"{path}: {len(raw)} bytes; expected a positive multiple of {CIFAR_RECORD}, the size of a record"
-        )
+    check_records(path, len(raw))
     records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, CIFAR_RECORD)
-    return records[:, 1:].reshape(-1, *CIFAR_SHAPE).copy(), _cifar_labels(records[:, 0], path)
+    return records[:, 1:].reshape(-1, *CIFAR_SHAPE).copy(), cifar_labels(records[:, 0], path)
+
+
+def check_records(path: Path, length: int) -> None:
+    """Refuse a batch of the binary version that is no number of records."""
+    if not length or length % CIFAR_RECORD:
+        raise DataError(f"{path}: {length} bytes; expected a positive multiple of {CIFAR_RECORD}, the size of a record")
 
 
 def read_cifar_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +182,7 @@ def read_cifar_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"{path}: labels is {_kind(labels)}; expected a list of integers")
     if not labels or len(labels) != len(pixels):
         raise DataError(f"{path}: {len(pixels)} images and {len(labels)} labels; expected as many, and some")
-    return pixels.reshape(-1, *CIFAR_SHAPE), _cifar_labels(labels, path)
+    return pixels.reshape(-1, *CIFAR_SHAPE), cifar_labels(labels, path)
 
 
 def _check_opcodes(raw: bytes) -> None:
@@ -121,7 +192,8 @@ def _check_opcodes(raw: bytes) -> None:
             raise DataError(f"refused: the pickle asks for a memo of {argument:,} places in {len(raw):,} bytes")
 
 
-def _cifar_labels(labels: np.ndarray | list[int], path: Path) -> np.ndarray:
+def cifar_labels(labels: np.ndarray | list[int], path: Path) -> np.ndarray:
+    """Labels of a batch, checked. Shape: -> (samples,), int64."""
     lowest, highest = int(min(labels)), int(max(labels))
     if lowest < 0 or highest >= CIFAR_CLASSES:
         raise DataError(f"{path}: labels in [{lowest}, {highest}]; expected [0, {CIFAR_CLASSES - 1}]")

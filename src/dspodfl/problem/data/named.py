@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from dspodfl.errors import DataError, InputError, Registry, nearest
 from dspodfl.problem.data.dataset import Dataset
 from dspodfl.problem.data.downloads import downloading
 from dspodfl.problem.data.formats import read_cifar_binary, read_cifar_python, read_idx
+from dspodfl.problem.data.stored_files import binary_batch, check_idx, cifar_rows, idx_rows, python_batch
+from dspodfl.problem.data.stored_rows import on_demand
 from dspodfl.problem.data.synthetic import synthetic
 
 DATASETS: Registry[Dataset] = Registry("data.name", context=("seed", "root", "progress"))
@@ -156,6 +159,12 @@ def mnist(root: Path | None, progress: bool) -> Dataset:
 def cifar10(root: Path | None, progress: bool) -> Dataset:
     """CIFAR-10, 50,000 + 10,000 colour images; found or downloaded."""
     files, read = _cifar_files(root, progress)
+    if on_demand():
+        batch = binary_batch if read is read_cifar_binary else python_batch
+        rows: Any
+        held_out: Any
+        (rows, y_train), (held_out, y_test) = cifar_rows(files[:-1], batch), cifar_rows(files[-1:], batch)
+        return Dataset("cifar10", rows, y_train, held_out, y_test, 10, *_COLOUR, _OBJECTS)
     batches = [read(file) for file in files]
     x_train, y_train = (np.concatenate([batch[side] for batch in batches[:-1]]) for side in (0, 1))
     x_test, y_test = batches[-1]
@@ -168,7 +177,10 @@ DATASETS.register()(synthetic)
 def _idx_dataset(name: str, folder: Path, class_names: tuple[str, ...]) -> Dataset:
     packed = [folder / file for file in _IDX]
     files = [file if file.is_file() else file.with_suffix("") for file in packed]
-    parts = [read_idx(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)]
+    images: Callable[[Path, int], Any] = idx_rows if on_demand() else read_idx
+    parts = [images(files[0], 3), read_idx(files[1], 1), images(files[2], 3), read_idx(files[3], 1)]
+    if on_demand():
+        check_idx(parts[2])  # training reads no test sample: damage would not be found
     try:
         return _grey_dataset(name, parts, class_names)
     except DataError as error:
@@ -178,7 +190,8 @@ def _idx_dataset(name: str, folder: Path, class_names: tuple[str, ...]) -> Datas
 def _grey_dataset(name: str, parts: list[np.ndarray], class_names: tuple[str, ...]) -> Dataset:
     x_train, y_train, x_test, y_test = parts
     y_train, y_test = y_train.astype(np.int64), y_test.astype(np.int64)
-    return Dataset(name, x_train[:, None], y_train, x_test[:, None], y_test, 10, *_GREY, class_names)
+    x_train, x_test = (x.reshape(len(x), 1, *x.shape[1:]) for x in (x_train, x_test))
+    return Dataset(name, x_train, y_train, x_test, y_test, 10, *_GREY, class_names)
 
 
 def _cifar_files(
