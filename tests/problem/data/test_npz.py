@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dspodfl.errors import DataError
-from dspodfl.problem.data import load_npz
+from dspodfl.errors.bounded import Npz
+from dspodfl.problem.data import load_npz, restrict_to_clients, samples_on_demand
 
 
 def client(number, samples=2, dtype=np.float32, labels=True):
@@ -94,3 +95,59 @@ def test_a_damaged_file_is_named(folder):
 def test_values_that_are_not_finite_are_refused(folder):
     np.savez(folder / "client1.npz", **{**client(0), "x": np.full((2, 4), np.nan, np.float32)})
     refused(folder, "not finite")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64, ">f4", np.int16])
+@pytest.mark.parametrize("labels", [True, False])
+def test_on_demand_rows_are_those_of_the_whole_load(tmp_path, dtype, labels):
+    for number in (0, 1, 2):
+        np.savez(tmp_path / f"client{number}.npz", **client(number, 3, dtype, labels))
+    np.savez_compressed(tmp_path / "test.npz", **client(1, 2, dtype, labels))
+    whole = load_npz(tmp_path)
+    with samples_on_demand():
+        lazy = load_npz(tmp_path)
+    one, other = lazy.dataset, whole.dataset
+    assert one.on_demand and (one.classes, one.scale, one.input_shape) == (
+        other.classes,
+        other.scale,
+        other.input_shape,
+    )
+    assert np.array_equal(one.y_train, other.y_train) and one.y_train.dtype == other.y_train.dtype
+    for rows in (*whole.shards, np.array([1, 5, 8])):
+        assert one.x_train[rows].dtype == other.x_train.dtype
+        assert np.array_equal(one.x_train[rows], other.x_train[rows])
+    assert np.array_equal(np.asarray(one.x_test), other.x_test)
+
+
+def test_on_demand_the_samples_of_a_client_alone_are_read(folder, monkeypatch):
+    read = []
+    whole = Npz.__getitem__
+    monkeypatch.setattr(Npz, "__getitem__", lambda self, name: read.append((self.path.name, name)) or whole(self, name))
+    with samples_on_demand():
+        federation = load_npz(folder)
+    assert {name for _, name in read} == {"y"}
+    read.clear()
+    restrict_to_clients([federation], [np.array([2])])
+    assert read == [("client2.npz", "x")]
+
+
+def test_on_demand_what_is_wrong_with_the_samples_of_a_client_is_named(folder):
+    with samples_on_demand():
+        federation = load_npz(folder)
+    np.savez(folder / "client1.npz", **{**client(0), "x": np.full((2, 4), np.nan, np.float32)})
+    with pytest.raises(DataError, match="not finite"):
+        restrict_to_clients([federation], [np.array([1])])
+    np.savez(folder / "client1.npz", **client(1, samples=5))
+    with pytest.raises(DataError, match=r"client1\.npz: was changed"):
+        restrict_to_clients([federation], [np.array([1])])
+    (folder / "client1.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"client1\.npz: cannot be read"):
+        restrict_to_clients([federation], [np.array([1])])
+
+
+@pytest.mark.parametrize("name", ["client1.npz", "test.npz"])
+def test_on_demand_a_file_that_does_not_fit_is_named(folder, name):
+    for wrong in ({"x": np.zeros((2, 5), np.float32)}, {"y": np.zeros(2)}, {"x": np.zeros((2, 4), np.uint8)}):
+        np.savez(folder / name, **{**client(0), **wrong})
+        with samples_on_demand():
+            refused(folder, name)

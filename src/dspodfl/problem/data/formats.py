@@ -24,7 +24,7 @@ CIFAR_RECORD = 1 + prod(CIFAR_SHAPE)
 CIFAR_CLASSES = 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _MOST_BYTES = 2**30
-CHUNK = 2**20
+CHUNK = 2**18
 """Bytes that are read at once."""
 
 

@@ -108,7 +108,7 @@ def cifar_rows(
 
 def binary_batch(path: Path) -> tuple[np.ndarray, BatchRows]:
     """Return the labels of a batch of the binary version, (samples,), int64, and what reads its samples."""
-    step, found = CHUNK // CIFAR_RECORD * CIFAR_RECORD, []
+    step, found = max(1, CHUNK // CIFAR_RECORD) * CIFAR_RECORD, []
     with Stream(path) as stream:
         while piece := stream.read(step):
             found.append(np.frombuffer(piece, dtype=np.uint8)[::CIFAR_RECORD].copy())
