@@ -8,7 +8,7 @@ import pytest
 from tests.nodes.harness import config
 
 from dspodfl import Config
-from dspodfl.errors import DataError
+from dspodfl.errors import DataError, InputError
 from dspodfl.nodes.process import NodeOptions, prepare, restricted
 from dspodfl.problem.data import StoredRows
 from dspodfl.study import build
@@ -67,6 +67,8 @@ def test_a_node_reads_the_samples_of_its_shards_alone(kind, tmp_path, read):
         assert np.array_equal(one.data.dataset.y_train, other.data.dataset.y_train)
         assert all(map(np.array_equal, one.data.shards, other.data.shards))
     assert found.model.parameters == whole.model.parameters
+    if kind is npz:  # θ* would take the samples of all, and serves evaluation alone
+        assert whole.settings[0].data.optimum is not None and found.settings[0].data.optimum is None
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path, read):
@@ -75,3 +77,10 @@ def test_a_file_that_is_damaged_is_named(tmp_path, read):
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(DataError, match="train-images"):
         prepare(given, NodeOptions(0, tmp_path / "out"))
+
+
+def test_an_attack_on_labels_is_refused_as_ever(tmp_path, read):
+    given = described(mnist, tmp_path)
+    attacked = Config(**given.model_dump(exclude_unset=True), attack={"clients": [1], "kind": "label_flip"})
+    with pytest.raises(InputError, match="under attack"):
+        prepare(attacked, NodeOptions(0, tmp_path / "out"))

@@ -21,6 +21,9 @@ def samples_on_demand() -> Iterator[None]:
     fmnist, mnist, cifar10 and folders of .npz files then have `StoredRows` in place of arrays of samples; labels are
     read as always.
 
+    Returns:
+        A context manager: what is loaded inside it is loaded so.
+
     >>> with samples_on_demand():
     ...     on_demand()
     True
