@@ -140,12 +140,13 @@ PACKED = gzip.compress(idx(IMAGES), mtime=0)
         idx(IMAGES)[:-1],
         idx(IMAGES) + b"\x00",
         b"\x00\x00\x08\x03" + b"\xff" * 12,
-        gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12),
-        gzip.compress(idx(IMAGES)[:-1]),
-        gzip.compress(idx(IMAGES)[:2000]),
-        gzip.compress(idx(IMAGES) + b"\x00"),
+        gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12, mtime=0),
+        gzip.compress(idx(IMAGES)[:-1], mtime=0),
+        gzip.compress(idx(IMAGES)[:2000], mtime=0),
+        gzip.compress(idx(IMAGES) + b"\x00", mtime=0),
         b"<html>not found</html>",
     ],
+    ids=lambda content: f"{len(content)}-bytes",
 )
 def test_a_wrong_idx_file_is_refused_in_the_words_of_the_whole_read(content, tmp_path):
     file = tmp_path / "some-file"
@@ -155,7 +156,9 @@ def test_a_wrong_idx_file_is_refused_in_the_words_of_the_whole_read(content, tmp
 
 
 @pytest.mark.parametrize(
-    "content", [PACKED[:-9], PACKED[:12], PACKED[:10] + b"\xff" * 40, PACKED[:-8] + b"\x00" * 8, PACKED[:4000]]
+    "content",
+    [PACKED[:-9], PACKED[:12], PACKED[:10] + b"\xff" * 40, PACKED[:-8] + b"\x00" * 8, PACKED[:4000]],
+    ids=lambda content: f"{len(content)}-bytes",
 )
 def test_a_damaged_gzip_file_is_refused_whatever_rows_are_taken(content, tmp_path):
     file = tmp_path / "some-file"
